@@ -1,1 +1,48 @@
-//! Placeholder.
+//! Register a message's id in the caller's own database transaction, together with the effect.
+//!
+//! This crate holds the vocabulary, the traits that a backend implements, and the loop that begins,
+//! registers, handles, commits and runs again. It knows no database: pick a backend crate
+//! (`inbox-postgres`, `inbox-sqlite`) or the facade package `inbox-rs` with a feature per backend.
+//!
+//! | you want to | see |
+//! |---|---|
+//! | handle one message exactly once | [`Inbox::process`] |
+//! | register in a transaction of your own, by value | [`Inbox::register`] |
+//! | register in nested code, by reference | [`Inbox::register_if_new`], [`GuardedTx`] |
+//! | many messages in one transaction | [`Inbox::process_batch`], [`Inbox::register_batch`] |
+//! | write a store | [`InboxStore`], [`Transactional`], [`Begin`] |
+//!
+//! Rule numbers (R1 to R18) are those of `docs/contract.md` in the project's repository.
+
+mod batch;
+mod error;
+mod fingerprint;
+mod guarded;
+mod handler;
+mod inbox;
+mod message;
+mod process;
+mod process_batch;
+
+mod registration;
+mod retry;
+mod schema;
+mod store;
+
+pub use batch::{BatchPlan, register_one_by_one};
+pub use error::{BoxError, Error, ErrorKind};
+pub use fingerprint::Fingerprint;
+pub use guarded::{GuardedTx, Registered};
+pub use handler::{BatchHandler, Handler};
+pub use inbox::Inbox;
+pub use message::{Consumer, EventType, Message, MessageId};
+pub use process::Outcome;
+pub use process_batch::BatchOutcome;
+
+pub use registration::{Original, Registration};
+pub use retry::{RetryPolicy, RetryState};
+pub use schema::{Finding, Identifier, SchemaReport, Severity, TableName};
+pub use store::{
+    Administer, Begin, BoxFuture, Capabilities, Commit, DEFAULT_WAIT, InboxStore, Register, RegisterBatch,
+    Transactional, Waits,
+};

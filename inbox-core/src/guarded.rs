@@ -1,0 +1,150 @@
+//! [`GuardedTx`]: a transaction that cannot be committed by mistake, and [`Registered`].
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use crate::{
+    Commit, Error, ErrorKind, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
+    Transactional,
+};
+
+/// What [`Inbox::register`] found: the transaction comes back only for a new message, so an effect
+/// without a registration does not type-check.
+#[derive(Debug)]
+#[must_use = "a new message must be handled and committed"]
+pub enum Registered<'i, S, Tx> {
+    /// The id is new: write the effect through the transaction, then commit it.
+    New(GuardedTx<'i, S, Tx>),
+    /// The id was registered before; the transaction was dropped, and so rolled back.
+    Duplicate(Original),
+}
+
+/// A transaction with the inbox's guard on it. It derefs to your transaction.
+///
+/// [`commit`](Self::commit) answers `Ok` only for a certain commit that holds every registration
+/// made through this handle (R12). After an error or a cancelled call of the inbox it refuses (R9).
+/// Dropping it rolls back.
+pub struct GuardedTx<'i, S, Tx> {
+    inbox: &'i Inbox<S>,
+    tx: Tx,
+    registered: Vec<MessageId>,
+    condemned: Option<ErrorKind>,
+}
+
+/// Stands in [`GuardedTx::condemned`] while a call is under way, so that dropping the call's future
+/// leaves the transaction condemned.
+const CALL_UNDER_WAY: Option<ErrorKind> = Some(ErrorKind::Aborted);
+
+impl<'i, S, Tx: Send> GuardedTx<'i, S, Tx>
+where
+    S: Transactional<Tx>,
+{
+    pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx) -> Self {
+        Self { inbox, tx, registered: Vec::new(), condemned: None }
+    }
+
+    /// Registers another message in the same transaction.
+    ///
+    /// # Errors
+    ///
+    /// As [`InboxStore::register_if_new`](crate::InboxStore::register_if_new). After an error other
+    /// than `InvalidMessage` this transaction can only be rolled back.
+    pub async fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
+        let request = Register::new(self.inbox.consumer(), message).wait(self.inbox.wait()).guarded(true);
+        self.refuse_if_condemned(|| request.doing())?;
+        self.condemned = CALL_UNDER_WAY;
+        let answer = self.inbox.store().register_if_new(&mut self.tx, &request).await;
+        let answer = self.settle(answer.and_then(|answer| answer.refuse_mismatch(|| request.doing())))?;
+        if answer.is_new() {
+            self.registered.push(message.id().clone());
+        }
+        Ok(answer)
+    }
+
+    /// Registers many messages in the same transaction; answers by position.
+    ///
+    /// # Errors
+    ///
+    /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
+    pub async fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
+        let request =
+            RegisterBatch::new(self.inbox.consumer(), messages).wait(self.inbox.wait()).guarded(true);
+        self.refuse_if_condemned(|| request.doing())?;
+        self.condemned = CALL_UNDER_WAY;
+        let answers = self.inbox.store().register_batch(&mut self.tx, &request).await;
+        let answers = self.settle(answers)?;
+        let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
+        self.registered.extend(new.map(|(message, _)| message.id().clone()));
+        Ok(answers)
+    }
+
+    /// Commits; `Ok` means that the effect and every registration are committed (R12).
+    ///
+    /// # Errors
+    ///
+    /// `Aborted` after an earlier error or a cancelled call of the inbox, and all kinds of
+    /// [`Transactional::commit`].
+    pub async fn commit(self) -> Result<(), Error> {
+        let Self { inbox, tx, registered, condemned } = self;
+        let request = Commit::new(inbox.consumer(), &registered);
+        if let Some(kind) = condemned {
+            drop(tx);
+            return Err(already_condemned(request.doing(), kind));
+        }
+        inbox.store().commit(tx, request).await
+    }
+
+    /// Rolls back: the registrations and the effect are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transactional::rollback`]; the transaction is over in any case.
+    pub async fn rollback(self) -> Result<(), Error> {
+        self.inbox.store().rollback(self.tx).await
+    }
+
+    fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        match self.condemned {
+            Some(kind) => Err(already_condemned(doing(), kind)),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a call: only an answer, or an error that came before any SQL, leaves the transaction usable.
+    fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        self.condemned = match &answer {
+            Ok(_) => None,
+            Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
+            Err(error) => Some(error.kind()),
+        };
+        answer
+    }
+}
+
+fn already_condemned(doing: String, kind: ErrorKind) -> Error {
+    Error::new(ErrorKind::Aborted, doing)
+        .with_detail(format!("the earlier call was cancelled or failed: {kind}"))
+}
+
+impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {
+    type Target = Tx;
+
+    fn deref(&self) -> &Tx {
+        &self.tx
+    }
+}
+
+impl<S, Tx> DerefMut for GuardedTx<'_, S, Tx> {
+    fn deref_mut(&mut self) -> &mut Tx {
+        &mut self.tx
+    }
+}
+
+impl<S, Tx> fmt::Debug for GuardedTx<'_, S, Tx> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardedTx")
+            .field("registered", &self.registered)
+            .field("condemned", &self.condemned)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,151 @@
+//! [`Inbox::process_batch`]: many messages in one transaction, and one by one if that fails.
+
+use std::future::Future;
+
+use tracing::Instrument;
+
+use crate::process::{Failure, run_again};
+use crate::{BatchHandler, Begin, Error, ErrorKind, Inbox, Message, Original, Registration};
+
+/// How one message of a batch ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BatchOutcome<E> {
+    /// The handler ran with it, and the effect is committed. Acknowledge.
+    Processed,
+    /// It had been registered before, or stands earlier in the batch. Acknowledge.
+    Duplicate(Original),
+    /// Its id is registered with another fingerprint. Park it (R11).
+    Mismatch(Original),
+    /// It failed alone, after the batch had failed as a whole; nothing of it is committed.
+    Failed(E),
+}
+
+impl<E> From<Registration> for BatchOutcome<E> {
+    fn from(registration: Registration) -> Self {
+        match registration {
+            Registration::New => Self::Processed,
+            Registration::Duplicate(original) => Self::Duplicate(original),
+            Registration::Mismatch(original) => Self::Mismatch(original),
+        }
+    }
+}
+
+impl<S: Begin> Inbox<S> {
+    /// Handles many messages in one transaction; the handler sees the new ones, in the order given,
+    /// each once. Answers by position.
+    ///
+    /// If the handler fails, or the commit is refused for what the handler did, the batch is rolled
+    /// back and each message is handled alone, so that one failing message does not condemn the
+    /// others (R18). Retryable errors of the inbox run the transaction again as in
+    /// [`process`](Self::process); a panic rolls back and unwinds.
+    ///
+    /// # Errors
+    ///
+    /// Only if nothing of the batch is known to be committed: the database cannot be reached, the
+    /// schema is wrong, the transaction was lost. What fails for one message alone is
+    /// [`BatchOutcome::Failed`] at its position.
+    pub fn process_batch<'a, F, E>(
+        &'a self,
+        messages: &'a [Message],
+        mut handler: F,
+    ) -> impl Future<Output = Result<Vec<BatchOutcome<E>>, E>> + Send + 'a
+    where
+        F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
+            + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
+            + Send
+            + 'a,
+        E: From<Error> + Send + 'a,
+    {
+        let span = tracing::debug_span!("inbox.process_batch", consumer = %self.consumer(), messages = messages.len());
+        async move {
+            match self.run_until_settled(messages, &mut handler).await {
+                Ok(outcomes) => Ok(outcomes),
+                Err(failure) if messages.len() > 1 && failure.may_be_of_one_message() => {
+                    tracing::info!("the batch failed, handling its messages one by one");
+                    Ok(self.one_by_one(messages, &mut handler).await)
+                }
+                Err(Failure::Handler(error)) => Ok(vec![BatchOutcome::Failed(error)]),
+                Err(failure) => Err(failure.give_up()),
+            }
+        }
+        .instrument(span)
+    }
+
+    /// Runs a set of messages in one transaction, again and again while the inbox's errors are retryable.
+    async fn run_until_settled<F, E>(
+        &self,
+        messages: &[Message],
+        handler: &mut F,
+    ) -> Result<Vec<BatchOutcome<E>>, Failure<E>>
+    where
+        F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
+            + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
+            + Send,
+        E: From<Error>,
+    {
+        let mut runs = self.retry().start();
+        loop {
+            match self.run_batch_once(messages, handler).await {
+                Ok(outcomes) => return Ok(outcomes),
+                Err(failure) => {
+                    let again = failure.is_retryable(&|_| false);
+                    run_again(&mut runs, failure, again).await?;
+                }
+            }
+        }
+    }
+
+    async fn run_batch_once<F, E>(
+        &self,
+        messages: &[Message],
+        handler: &mut F,
+    ) -> Result<Vec<BatchOutcome<E>>, Failure<E>>
+    where
+        F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
+            + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
+            + Send,
+    {
+        let mut tx = self.begin().await?;
+        let answers = tx.register_batch(messages).await?;
+        let new: Vec<&Message> = messages
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.is_new())
+            .map(|(message, _)| message)
+            .collect();
+        if !new.is_empty() {
+            handler(&mut tx, &new).await.map_err(Failure::Handler)?;
+            tx.commit().await?;
+        }
+        tracing::debug!(processed = new.len(), known = messages.len() - new.len(), "batch processed");
+        Ok(answers.into_iter().map(BatchOutcome::from).collect())
+    }
+
+    async fn one_by_one<F, E>(&self, messages: &[Message], handler: &mut F) -> Vec<BatchOutcome<E>>
+    where
+        F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
+            + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
+            + Send,
+        E: From<Error>,
+    {
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for message in messages {
+            match self.run_until_settled(std::slice::from_ref(message), handler).await {
+                Ok(alone) => outcomes.extend(alone),
+                Err(failure) => outcomes.push(BatchOutcome::Failed(failure.give_up())),
+            }
+        }
+        outcomes
+    }
+}
+
+impl<E> Failure<E> {
+    /// Whether one message may have caused what failed the whole batch.
+    fn may_be_of_one_message(&self) -> bool {
+        match self {
+            Self::Handler(_) => true,
+            Self::Inbox(error) => matches!(error.kind(), ErrorKind::Backend | ErrorKind::Aborted),
+        }
+    }
+}

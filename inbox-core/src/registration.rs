@@ -1,0 +1,68 @@
+//! [`Registration`]: the answer of a store, and [`Original`]: what the first registration left.
+
+use std::time::SystemTime;
+
+use crate::{Error, ErrorKind, Fingerprint, Message};
+
+/// The row that the first registration of an id left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Original {
+    /// The event type given at the first registration.
+    pub event_type: String,
+    /// When it was registered, by the database's clock, in microseconds.
+    pub registered_at: SystemTime,
+    /// The fingerprint given at the first registration.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+impl Original {
+    /// An original as a store read it.
+    pub fn new(
+        event_type: impl Into<String>,
+        registered_at: SystemTime,
+        fingerprint: Option<Fingerprint>,
+    ) -> Self {
+        Self { event_type: event_type.into(), registered_at, fingerprint }
+    }
+
+    /// What a message is to this original: a duplicate, or the same id with another fingerprint.
+    ///
+    /// A fingerprint missing on either side is no mismatch (R11).
+    pub fn compare(self, message: &Message) -> Registration {
+        match (self.fingerprint, message.fingerprint()) {
+            (Some(kept), Some(given)) if kept != given => Registration::Mismatch(self),
+            _ => Registration::Duplicate(self),
+        }
+    }
+}
+
+/// What registering a message found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Registration {
+    /// The id was not registered; it is now, in this transaction. Final only once that commits.
+    New,
+    /// The id was registered before, and its original was seen (R8).
+    Duplicate(Original),
+    /// The id was registered before with another fingerprint (R11). A batch answers this at its
+    /// position; a single call of [`Inbox`](crate::Inbox) makes it an error of kind
+    /// [`Mismatch`](crate::ErrorKind::Mismatch).
+    Mismatch(Original),
+}
+
+impl Registration {
+    /// Makes a mismatch the error that a single call reports (R11).
+    pub(crate) fn refuse_mismatch(self, doing: impl FnOnce() -> String) -> Result<Self, Error> {
+        match self {
+            Self::Mismatch(original) => Err(Error::new(ErrorKind::Mismatch, doing())
+                .with_detail(format!("the original is of type {:?}", original.event_type))),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Whether the id is new in this transaction.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::New)
+    }
+}

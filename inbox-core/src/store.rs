@@ -1,0 +1,278 @@
+//! What a backend implements: [`InboxStore`], [`Transactional`], [`Begin`], [`Administer`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{Consumer, Error, Message, MessageId, Original, Registration};
+
+/// A boxed future that a trait object can return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// How long a call waits for another transaction that holds the id, unless told otherwise (R6).
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+
+/// A request to register one message. Made by [`Register::new`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Register<'a> {
+    /// Who handles the message.
+    pub consumer: &'a Consumer,
+    /// The message.
+    pub message: &'a Message,
+    /// The longest wait for another transaction that holds the id; `None` is the store's own
+    /// default, zero is no wait. Past it the call is an error of kind `Busy` (R6).
+    pub wait: Option<Duration>,
+    /// Whether the registration is made through a [`GuardedTx`](crate::GuardedTx), so that
+    /// [`Transactional::commit`] will ask the store to prove it.
+    pub guarded: bool,
+}
+
+impl<'a> Register<'a> {
+    /// A request with the store's default wait, outside any guard.
+    pub fn new(consumer: &'a Consumer, message: &'a Message) -> Self {
+        Self { consumer, message, wait: None, guarded: false }
+    }
+
+    /// Sets the longest wait.
+    #[must_use]
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = wait.into();
+        self
+    }
+
+    /// Marks the registration as one that the commit will ask for.
+    #[must_use]
+    pub fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
+        self
+    }
+
+    /// What the call is doing, for the text of an error.
+    pub fn doing(&self) -> String {
+        format!("register message {:?} for consumer {:?}", self.message.id().as_str(), self.consumer.as_str())
+    }
+}
+
+/// A request to register many messages of one consumer. Made by [`RegisterBatch::new`].
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct RegisterBatch<'a> {
+    /// Who handles the messages.
+    pub consumer: &'a Consumer,
+    /// The messages; repeats are allowed.
+    pub messages: &'a [Message],
+    /// The longest wait of the whole call, see [`Register::wait`].
+    pub wait: Option<Duration>,
+    /// See [`Register::guarded`].
+    pub guarded: bool,
+}
+
+impl<'a> RegisterBatch<'a> {
+    /// A request with the store's default wait, outside any guard.
+    pub fn new(consumer: &'a Consumer, messages: &'a [Message]) -> Self {
+        Self { consumer, messages, wait: None, guarded: false }
+    }
+
+    /// Sets the longest wait of the whole call.
+    #[must_use]
+    pub fn wait(mut self, wait: impl Into<Option<Duration>>) -> Self {
+        self.wait = wait.into();
+        self
+    }
+
+    /// Marks the registrations as ones that the commit will ask for.
+    #[must_use]
+    pub fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
+        self
+    }
+
+    /// What the call is doing, for the text of an error.
+    pub fn doing(&self) -> String {
+        format!(
+            "register a batch of {} messages for consumer {:?}",
+            self.messages.len(),
+            self.consumer.as_str()
+        )
+    }
+}
+
+/// A request to commit: which new registrations the transaction must still hold (R12).
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Commit<'a> {
+    /// Whose registrations they are.
+    pub consumer: &'a Consumer,
+    /// The ids that were answered `New` through the guard, each once.
+    pub registered: &'a [MessageId],
+}
+
+impl<'a> Commit<'a> {
+    /// A request to commit a transaction that holds these new registrations.
+    pub fn new(consumer: &'a Consumer, registered: &'a [MessageId]) -> Self {
+        Self { consumer, registered }
+    }
+
+    /// What the call is doing, for the text of an error.
+    pub fn doing(&self) -> String {
+        match self.registered {
+            [] => format!("commit a transaction of consumer {:?}", self.consumer.as_str()),
+            [id] => format!("commit message {:?} of consumer {:?}", id.as_str(), self.consumer.as_str()),
+            [id, ..] => format!(
+                "commit {} messages of consumer {:?}, the first {:?}",
+                self.registered.len(),
+                self.consumer.as_str(),
+                id.as_str()
+            ),
+        }
+    }
+}
+
+/// Registers ids in the **caller's** transaction. `Tx` is that transaction's type, so one store can
+/// serve several drivers.
+///
+/// An implementation keeps rules R1 to R13; run the conformance suite of `inbox-testkit` on it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot register in a `{Tx}`",
+    label = "this is not a transaction of the store's database",
+    note = "pass the transaction in which the effect is written (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
+)]
+#[async_trait]
+pub trait InboxStore<Tx: Send>: Send + Sync {
+    /// Inserts (consumer, message id) unless it is there, and says which.
+    ///
+    /// A mismatch is an answer here; [`Inbox`](crate::Inbox) and [`GuardedTx`](crate::GuardedTx) make it an error.
+    ///
+    /// # Errors
+    ///
+    /// Any kind of [`ErrorKind`](crate::ErrorKind) but `UnknownOutcome` and `Mismatch`.
+    async fn register_if_new(&self, tx: &mut Tx, request: &Register<'_>) -> Result<Registration, Error>;
+
+    /// Registers many messages; answers by position, as single calls one after the other would (R10).
+    ///
+    /// [`BatchPlan`](crate::BatchPlan) sorts and de-duplicates for a set-based statement;
+    /// [`register_one_by_one`](crate::register_one_by_one) is a correct, slow body.
+    ///
+    /// # Errors
+    ///
+    /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
+    async fn register_batch(
+        &self,
+        tx: &mut Tx,
+        request: &RegisterBatch<'_>,
+    ) -> Result<Vec<Registration>, Error>;
+
+    /// Sees to it that `tx` can only be rolled back, as far as the driver lets it (R9).
+    ///
+    /// [`Inbox`](crate::Inbox) calls it after an error in a transaction that it does not own. It has
+    /// no error of its own: what fails here leaves the transaction as broken as it was meant to be.
+    async fn condemn(&self, tx: &mut Tx);
+
+    /// What the store and its engine can do; chooses the conformance cases.
+    fn capabilities(&self) -> Capabilities;
+}
+
+/// A store that can end a transaction and tell for certain how it ended (R12).
+pub trait Transactional<Tx: Send>: InboxStore<Tx> {
+    /// Commits, and answers `Ok` only if the commit is certain and the registrations of `request`
+    /// were still in the transaction.
+    ///
+    /// # Errors
+    ///
+    /// `Aborted`, `TransactionLost`, `Retryable`, `UnknownOutcome`, or what the engine reports.
+    fn commit<'a>(&'a self, tx: Tx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Tx: 'a;
+
+    /// Rolls back. Dropping the transaction does the same without reporting an error.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` or what the engine reports; the transaction is over in any case.
+    fn rollback<'a>(&'a self, tx: Tx) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Tx: 'a;
+}
+
+/// A store that can begin transactions of its own, so that [`Inbox::process`](crate::Inbox::process) works.
+#[async_trait]
+pub trait Begin: Transactional<<Self as Begin>::Tx> {
+    /// The transaction that `begin` returns and that handlers get.
+    type Tx: Send + 'static;
+
+    /// Begins a transaction. Dropping the future leaves none open (R17).
+    ///
+    /// `wait` bounds the wait where the engine waits here and not when registering (SQLite);
+    /// elsewhere it is ignored.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`, `Busy`, or what the engine reports.
+    async fn begin(&self, wait: Option<Duration>) -> Result<Self::Tx, Error>;
+}
+
+/// What an operator does, each on a connection of its own.
+#[async_trait]
+pub trait Administer: Send + Sync {
+    /// The committed original of an id. For people: it is no check to act on, since another
+    /// transaction may be about to register the id.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`, `Schema`, or what the engine reports.
+    async fn find(&self, consumer: &Consumer, id: &MessageId) -> Result<Option<Original>, Error>;
+
+    /// Deletes one registration on purpose, so that the next delivery of the id is new **and its
+    /// effect happens again**. Answers whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [`find`](Self::find), and `Busy` if a transaction holds the row past the store's wait.
+    async fn forget(&self, consumer: &Consumer, id: &MessageId) -> Result<bool, Error>;
+}
+
+/// What a store and its engine can do. Declared truthfully: the conformance suite skips the cases
+/// that a missing capability excludes, and fails a capability that is denied but works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Where a transaction meets another one that holds the id.
+    pub waits: Waits,
+    /// The smallest difference in the bounded wait that the store honours (R6).
+    pub wait_resolution: Duration,
+    /// Savepoints inside the caller's transaction forget a registration when rolled back (R4).
+    pub savepoints: bool,
+    /// A commit of a transaction that an error aborted, or that was ended behind the store's back,
+    /// is an error (R12).
+    pub proves_commit: bool,
+    /// A commit notices a registration that a savepoint undid (R12).
+    pub notices_undone_savepoint: bool,
+}
+
+impl Capabilities {
+    /// Capabilities of a store that does everything, waiting where `waits` says.
+    pub fn all(waits: Waits) -> Self {
+        Self {
+            waits,
+            wait_resolution: Duration::from_millis(1),
+            savepoints: true,
+            proves_commit: true,
+            notices_undone_savepoint: true,
+        }
+    }
+}
+
+/// Where a transaction meets another one that holds the same id (R5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Waits {
+    /// Registering waits for the other transaction's end (PostgreSQL, MySQL, MariaDB).
+    WhenRegistering,
+    /// Beginning waits: transactions are serial (SQLite).
+    WhenBeginning,
+    /// Nobody waits; the loser gets a retryable error at commit (Redis).
+    LosesAtCommit,
+}
