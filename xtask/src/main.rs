@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout)] // a command talks on its standard output
 
 mod debian;
+mod sample;
 mod servers;
 mod test;
 
@@ -10,6 +11,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 Developer commands of this workspace.
 
+    cargo xtask sample           write the deliveries that the example reads
     cargo xtask servers          make the database servers that the tests start available
     cargo xtask test [ARGS…]     `servers`, then every test; ARGS go to `cargo test`
 
@@ -22,6 +24,7 @@ type Result<T, E = String> = std::result::Result<T, E>;
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let outcome = match args.next().as_deref() {
+        Some("sample") => sample::run(),
         Some("servers") => servers::run(),
         Some("test") => test::run(&args.collect::<Vec<_>>()),
         Some("help" | "--help" | "-h") | None => {
