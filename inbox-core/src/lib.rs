@@ -27,6 +27,7 @@ mod process_batch;
 mod registration;
 mod retry;
 mod schema;
+mod shared;
 mod store;
 
 pub use batch::{BatchPlan, register_one_by_one};
