@@ -1,0 +1,94 @@
+//! Throw-away database servers for tests.
+//!
+//! A test asks for a server and gets a fresh database on it:
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")]
+//! # async fn example() -> Result<(), inbox_testkit::servers::ServerError> {
+//! use inbox_testkit::servers::{PostgresServer, Wanted};
+//!
+//! let server = PostgresServer::shared(Wanted::Major(18)).await?;   // started once per process
+//! let database = server.fresh_database().await?;                   // removed when dropped
+//! println!("{} has {}", server.version(), database.url());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where a server comes from
+//!
+//! The first of these that is there:
+//!
+//! 1. **A URL in the environment**: `INBOX_TEST_POSTGRES_18_URL` for version 18 (any major version
+//!    alike), else `INBOX_TEST_POSTGRES_URL` where its version is the wanted one. Its role needs
+//!    `CREATEDB`. What a killed run left on such a server, a later run removes.
+//! 2. **An installed server**: of Debian's `/usr/lib/postgresql`, of the PostgreSQL project's RPMs,
+//!    of Homebrew, or on `PATH`. It runs on a free port of the loopback interface, with all its
+//!    files in a temporary folder. Engines refuse to run as root: started by root, it runs as `nobody`.
+//! 3. **An unpacked server**, for versions that cannot be installed: a root folder such as
+//!    `postgres-18` in `INBOX_SERVERS_DIR`, else in the folder `servers` of the cargo target folder
+//!    that holds the running program. It needs root. The command `cargo xtask servers` of this
+//!    project's repository makes these.
+//! 4. **A container**, with the cargo feature `containers`.
+//!
+//! A server that is found nowhere is an error, never a silent skip, and the error says what to
+//! install or to set. `INBOX_TEST_SKIP=postgres_18,pgbouncer` names what may be left out: see
+//! [`skip_requested`].
+//!
+//! # How it ends
+//!
+//! A server that was started here ends with the process that started it, however that ends: a
+//! small shell process holds the other end of a pipe, and once the pipe closes, stops the server
+//! and removes its folder. Under a runner with one process per test, such as `cargo nextest`, every
+//! test would start its own: give the servers by URL there.
+
+mod error;
+pub use error::ServerError;
+
+// What engines share. Only an engine's feature makes use of it.
+#[cfg(feature = "postgres")]
+mod installation;
+#[cfg(feature = "postgres")]
+mod port;
+#[cfg(feature = "postgres")]
+mod supervisor;
+
+#[cfg(feature = "containers")]
+mod container;
+#[cfg(feature = "postgres")]
+mod database;
+#[cfg(feature = "postgres")]
+mod pgbouncer;
+#[cfg(feature = "postgres")]
+mod postgres;
+
+#[cfg(feature = "postgres")]
+pub use database::Database;
+#[cfg(feature = "postgres")]
+pub use pgbouncer::{PgBouncer, PgBouncerOptions};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresServer, Wanted};
+
+/// True when `INBOX_TEST_SKIP`, a list with commas, names this stand: `postgres`, `postgres_18`,
+/// `pgbouncer`.
+///
+/// This is the only way to leave a server out. A test harness asks before it asks for the server,
+/// and reports the stand as skipped; without the name in the list a missing server is a failed test.
+pub fn skip_requested(stand: &str) -> bool {
+    names(&std::env::var("INBOX_TEST_SKIP").unwrap_or_default(), stand)
+}
+
+fn names(list: &str, stand: &str) -> bool {
+    !stand.is_empty() && list.split(',').any(|name| name.trim() == stand)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names;
+
+    #[test]
+    fn only_a_whole_name_in_the_list_skips() {
+        assert!(names("postgres_18, pgbouncer", "pgbouncer"));
+        assert!(!names("postgres_18", "postgres"));
+        assert!(!names("", ""), "an empty list names nothing");
+    }
+}

@@ -1,0 +1,318 @@
+//! Throw-away servers start, answer, and leave nothing behind.
+#![allow(clippy::print_stdout)] // a child process tells its parent; a skip is said
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use inbox_testkit::servers::{
+    Database, PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, ServerError, Wanted,
+    skip_requested,
+};
+use sqlx::{Connection, PgConnection};
+
+type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Ends a test whose server was left out by name.
+macro_rules! needs {
+    ($($stand:expr),+) => {
+        $(if skip_requested($stand) {
+            println!("skipped by INBOX_TEST_SKIP: {}", $stand);
+            return Ok(());
+        })+
+    };
+}
+
+async fn connect(database: &Database) -> Result<PgConnection, sqlx::Error> {
+    PgConnection::connect(database.url()).await
+}
+
+async fn exists(server: &PostgresServer, database: &str) -> Result<bool, sqlx::Error> {
+    let mut connection = PgConnection::connect(server.url()).await?;
+    sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
+        .bind(database)
+        .fetch_one(&mut connection)
+        .await
+}
+
+/// Waits for what happens in the background, at most 20 seconds.
+async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(start.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_shared_server_is_started_once() -> Result {
+    needs!("postgres");
+    let (one, other) = tokio::join!(PostgresServer::shared(Wanted::Any), PostgresServer::shared(Wanted::Any));
+    let (one, other) = (one?, other?);
+    assert_eq!(one.url(), other.url());
+    assert!(one.version().starts_with(&one.major().to_string()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_major_version_is_the_one_asked_for() -> Result {
+    needs!("postgres_18");
+    let server = PostgresServer::shared(Wanted::Major(18)).await?;
+    let database = server.fresh_database().await?;
+    let version: String =
+        sqlx::query_scalar("SHOW server_version").fetch_one(&mut connect(&database).await?).await?;
+    assert_eq!((server.major(), server.version()), (18, version.as_str()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn fresh_databases_are_independent() -> Result {
+    needs!("postgres");
+    let server = PostgresServer::shared(Wanted::Any).await?;
+    let (one, other) = tokio::join!(server.fresh_database(), server.fresh_database());
+    let (one, other) = (one?, other?);
+
+    let mut connection = connect(&one).await?;
+    sqlx::raw_sql("CREATE TABLE public.mark (id int)").execute(&mut connection).await?;
+
+    let seen: Option<String> = sqlx::query_scalar("SELECT to_regclass('public.mark')::text")
+        .fetch_one(&mut connect(&other).await?)
+        .await?;
+    assert_eq!(seen, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dropped_database_is_removed_with_its_connections() -> Result {
+    needs!("postgres");
+    let server = PostgresServer::shared(Wanted::Any).await?;
+    let database = server.fresh_database().await?;
+    let name = database.name().to_owned();
+    let mut open = connect(&database).await?;
+
+    drop(database);
+
+    eventually("the database is removed", async || !exists(&server, &name).await.expect("an answer")).await;
+    assert!(open.ping().await.is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_closed_database_is_removed_at_once() -> Result {
+    needs!("postgres");
+    let server = PostgresServer::shared(Wanted::Any).await?;
+    let database = server.fresh_database().await?;
+    let name = database.name().to_owned();
+
+    database.close().await?;
+
+    assert!(!exists(&server, &name).await?);
+    Ok(())
+}
+
+#[test]
+fn a_server_outlives_the_runtime_that_started_it() -> Result {
+    needs!("postgres");
+    for _ in 0..2 {
+        // As each #[tokio::test] does.
+        let runtime = tokio::runtime::Runtime::new()?;
+        let answer = runtime.block_on(async {
+            let database = PostgresServer::shared(Wanted::Any).await?.fresh_database().await?;
+            let answer: i32 =
+                sqlx::query_scalar("SELECT 42").fetch_one(&mut connect(&database).await?).await?;
+            Result::<i32>::Ok(answer)
+        })?;
+        assert_eq!(answer, 42);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn databases_of_a_dead_run_are_swept_and_those_of_a_living_one_kept() -> Result {
+    needs!("postgres");
+    let server = PostgresOptions::new(Wanted::Any).start().await?;
+    let mut connection = PgConnection::connect(server.url()).await?;
+    for name in ["inbox_test_1_1_00000001", "inbox_test_of_somebody"] {
+        let sql = sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"));
+        sqlx::raw_sql(sql).execute(&mut connection).await?;
+    }
+    let living = server.fresh_database().await?;
+
+    let _another_run = PostgresServer::at(server.url()).await?;
+
+    let dead = "inbox_test_1_1_00000001";
+    eventually("the dead run's database is removed", async || {
+        !exists(&server, dead).await.expect("an answer")
+    })
+    .await;
+    assert!(exists(&server, living.name()).await?);
+    assert!(exists(&server, "inbox_test_of_somebody").await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_whose_lock_was_lost_takes_it_again() -> Result {
+    needs!("postgres");
+    let server = PostgresOptions::new(Wanted::Any).start().await?;
+    let mut connection = PgConnection::connect(server.url()).await?;
+    sqlx::raw_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+        .execute(&mut connection)
+        .await?;
+
+    let database = server.fresh_database().await?;
+
+    let locks: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+        .fetch_one(&mut connection)
+        .await?;
+    assert_eq!(locks, 1);
+    database.close().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_durable_server_keeps_fsync_and_takes_settings() -> Result {
+    needs!("postgres");
+    let options = PostgresOptions::new(Wanted::Any).durable(true).setting("max_prepared_transactions", "3");
+    let server = options.start().await?;
+    let mut connection = PgConnection::connect(server.url()).await?;
+    let seen: (String, String) =
+        sqlx::query_as("SELECT current_setting('fsync'), current_setting('max_prepared_transactions')")
+            .fetch_one(&mut connection)
+            .await?;
+    assert_eq!(seen, ("on".to_owned(), "3".to_owned()));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_setting_that_the_server_refuses_is_in_the_error() -> Result {
+    needs!("postgres");
+    let outcome = PostgresOptions::new(Wanted::Any).setting("no_such_setting", "1").start().await;
+    let error = outcome.expect_err("the server cannot start");
+    assert!(matches!(error, ServerError::Start { .. }));
+    assert!(error.to_string().contains("no_such_setting"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_stopped_server_leaves_no_process_and_no_folder() -> Result {
+    needs!("postgres");
+    let server = PostgresOptions::new(Wanted::Any).start().await?;
+    let (pid, folder) = (server.process_id().expect("a process"), server.folder().expect("a folder"));
+    assert!(runs(pid) && folder.exists());
+
+    server.stop().await;
+
+    assert!(!runs(pid) && !folder.exists());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_an_error_that_says_what_to_do() {
+    let nowhere = std::env::temp_dir().join("inbox-no-such-folder");
+    let outcome = PostgresOptions::new(Wanted::Major(18)).programs_in([nowhere]).start().await;
+    let error = outcome.expect_err("nothing is there");
+    assert!(matches!(error, ServerError::NotFound { .. }));
+    for hint in ["INBOX_TEST_POSTGRES_18_URL", "postgresql-18", "INBOX_TEST_SKIP=postgres_18"] {
+        assert!(error.to_string().contains(hint), "{hint} is not in: {error}");
+    }
+}
+
+#[tokio::test]
+async fn pgbouncer_hands_two_server_connections_to_many_clients() -> Result {
+    needs!("postgres", "pgbouncer");
+    let server = PostgresServer::shared(Wanted::Any).await?;
+    let database = server.fresh_database().await?;
+    let bouncer = PgBouncer::start(&server, PgBouncerOptions::new()).await?;
+    assert!(bouncer.version().starts_with(|c: char| c.is_ascii_digit()), "{}", bouncer.version());
+
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let mut client = PgConnection::connect(&bouncer.url_of(&database)).await?;
+        sqlx::raw_sql("SELECT 1").execute(&mut client).await?;
+        clients.push(client);
+    }
+
+    let sessions: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+    .fetch_one(&mut connect(&database).await?)
+    .await?;
+    assert!((1..=2).contains(&sessions), "{sessions} server connections");
+    bouncer.stop().await;
+    Ok(())
+}
+
+/// Tells a child process what to do once it has a server.
+const CHILD: &str = "INBOX_SERVERS_TEST_CHILD";
+
+/// Not a test by itself: the tests below run it in a process of its own.
+#[tokio::test]
+async fn child() -> Result {
+    let Ok(task) = std::env::var(CHILD) else { return Ok(()) };
+    let server = match task.as_str() {
+        "exit" => PostgresServer::shared(Wanted::Any).await?,
+        _ => PostgresOptions::new(Wanted::Any).start().await?,
+    };
+    let (pid, folder) = (server.process_id().expect("a process"), server.folder().expect("a folder"));
+    println!("\nserver {pid} {}", folder.display());
+    match task.as_str() {
+        "wait" => std::future::pending().await,
+        "panic" => panic!("as the parent asked"),
+        _ => Ok(()),
+    }
+}
+
+/// A process of this test's program that has started a server: the process, and the server's
+/// process id and folder.
+fn start_child(task: &str) -> Result<(Child, u32, PathBuf)> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["child", "--exact", "--nocapture"])
+        .env(CHILD, task)
+        // A server given by URL would not be the child's own.
+        .env_remove("INBOX_TEST_POSTGRES_URL")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let stdout = child.stdout.take().ok_or("no output")?;
+    for line in BufReader::new(stdout).lines() {
+        if let Some((pid, folder)) = line?.strip_prefix("server ").and_then(|rest| rest.split_once(' ')) {
+            return Ok((child, pid.parse()?, PathBuf::from(folder)));
+        }
+    }
+    Err("the child started no server".into())
+}
+
+async fn is_left_behind_by_nobody(pid: u32, folder: &Path) {
+    eventually("the server's process and folder are gone", async || !runs(pid) && !folder.exists()).await;
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_no_server() -> Result {
+    needs!("postgres");
+    let (mut child, pid, folder) = start_child("wait")?;
+    assert!(runs(pid) && folder.exists());
+
+    child.kill()?;
+    child.wait()?;
+
+    is_left_behind_by_nobody(pid, &folder).await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_process_that_ends_leaves_no_server() -> Result {
+    needs!("postgres");
+    for task in ["exit", "panic"] {
+        let (mut child, pid, folder) = start_child(task)?;
+        child.wait()?;
+        is_left_behind_by_nobody(pid, &folder).await;
+    }
+    Ok(())
+}
+
+fn runs(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+    // Another user's process answers with EPERM, which shows that it is there.
+    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+}
