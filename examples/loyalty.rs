@@ -1,0 +1,428 @@
+//! A loyalty service: credits points for every event once, however often the event is delivered.
+//!
+//! ```text
+//! cargo run --example loyalty --features sqlite
+//! cargo run --example loyalty --features postgres -- --database postgres://localhost/loyalty
+//! ```
+//!
+//! The deliveries come from a file, in the order in which a broker made them: some events again after
+//! seconds or hours, some out of order, and a few that no service should accept. Several consumers
+//! work at the same time, each on customers of its own. The last line says what became of it all.
+//!
+//! Try this:
+//!
+//! - Run it again on the same database: every delivery is a duplicate, the points stay the same.
+//! - Let it die with `--crash-after 1000`, as often as you like, then let it finish: the same points.
+//! - Run it with `--naive`, which has no inbox. Its accounts are kept in a book of their own, so that
+//!   `SELECT book, sum(points) FROM account GROUP BY book` shows both side by side.
+//!
+//! The part to copy is [`Service::handle`]: one call of [`Inbox::process`], whose handler writes the
+//! effect through the transaction that it is given.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command talks on its standard output
+#![cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code, unused_variables))]
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use inbox::{Begin, Consumer, ErrorKind, Inbox, Message, MessageId, Outcome};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+#[derive(Parser)]
+#[command(about = "Credits loyalty points for a file of deliveries, each event once")]
+struct Options {
+    /// The deliveries, one JSON object per line
+    #[arg(long, value_name = "FILE", default_value = SAMPLE)]
+    input: PathBuf,
+    /// sqlite:FILE or postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "URL", default_value = "sqlite:loyalty.db")]
+    database: String,
+    /// How many consumers work at the same time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    consumers: u32,
+    /// Credit every delivery, without an inbox, to see the damage
+    #[arg(long)]
+    naive: bool,
+    /// Abort the process in this run's N-th handler, between effect and commit
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    crash_after: Option<u64>,
+}
+
+const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    // Before any database is made or opened: a mistyped file name should leave nothing behind.
+    let input = Input::open(&options.input)?;
+    match options.database.split_once(':') {
+        #[cfg(feature = "sqlite")]
+        Some(("sqlite", path)) => run(sqlite::open(path)?, &options, input).await,
+        #[cfg(not(feature = "sqlite"))]
+        Some(("sqlite", _)) => bail!("this build knows no SQLite: build it with --features sqlite"),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            run(postgres::open(&options.database, options.consumers).await?, &options, input).await
+        }
+        #[cfg(not(feature = "postgres"))]
+        Some(("postgres" | "postgresql", _)) => {
+            bail!("this build knows no PostgreSQL: build it with --features postgres")
+        }
+        // The URL itself may hold a password.
+        Some((scheme, _)) => {
+            bail!("no database has URLs of the scheme {scheme:?}: use sqlite:FILE or postgres://…")
+        }
+        None => bail!("{:?} is no database URL: use sqlite:FILE or postgres://…", options.database),
+    }
+}
+
+/// Handles the whole input, and prints what became of it.
+async fn run<L: Ledger>(ledger: L, options: &Options, input: Input) -> anyhow::Result<()> {
+    ledger.create_tables().await.context("could not create the tables")?;
+    let service = Arc::new(Service {
+        inbox: Inbox::new(ledger, Consumer::new("loyalty")?),
+        naive: options.naive,
+        crash_after: options.crash_after,
+        effects: AtomicU64::new(0),
+        progress: progress_bar(input.bytes),
+    });
+
+    let tally = Arc::clone(&service).deliver(input, options.consumers).await?;
+    let points = service.inbox.store().total(service.book()).await.context("could not read the points")?;
+    service.progress.finish_and_clear();
+
+    let Tally { deliveries, processed, duplicates, mismatched, rejected } = tally;
+    println!(
+        "deliveries={deliveries} processed={processed} duplicates={duplicates} \
+         mismatched={mismatched} rejected={rejected} points={points}"
+    );
+    Ok(())
+}
+
+/// What became of the deliveries: the first number is the sum of the others.
+#[derive(Debug, Default)]
+struct Tally {
+    deliveries: u64,
+    processed: u64,
+    duplicates: u64,
+    mismatched: u64,
+    rejected: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.deliveries += other.deliveries;
+        self.processed += other.processed;
+        self.duplicates += other.duplicates;
+        self.mismatched += other.mismatched;
+        self.rejected += other.rejected;
+    }
+}
+
+/// What all consumers share.
+struct Service<L> {
+    inbox: Inbox<L>,
+    naive: bool,
+    crash_after: Option<u64>,
+    /// How many handlers of this run have written their effect.
+    effects: AtomicU64,
+    progress: ProgressBar,
+}
+
+impl<L: Ledger> Service<L> {
+    /// Handles one delivery exactly once: the registration of its id and the credit are committed
+    /// together or not at all.
+    async fn handle(&self, delivery: &Delivery) -> anyhow::Result<Outcome<()>> {
+        self.inbox
+            .process(&delivery.message, async |tx| {
+                L::credit(tx, self.book(), &delivery.credit).await?;
+                self.crash_if_told_to();
+                Ok(())
+            })
+            .await
+    }
+
+    /// The same without an inbox: whatever is delivered twice is credited twice.
+    async fn handle_naively(&self, delivery: &Delivery) -> anyhow::Result<Outcome<()>> {
+        let mut tx = self.inbox.begin().await?;
+        L::credit(&mut tx, self.book(), &delivery.credit).await?;
+        self.crash_if_told_to();
+        tx.commit().await?;
+        Ok(Outcome::Processed(()))
+    }
+
+    /// Takes deliveries from a queue until it ends.
+    async fn consume(self: Arc<Self>, mut queue: mpsc::Receiver<Delivery>) -> anyhow::Result<Tally> {
+        let mut tally = Tally::default();
+        while let Some(delivery) = queue.recv().await {
+            let outcome = match self.naive {
+                false => self.handle(&delivery).await,
+                true => self.handle_naively(&delivery).await,
+            };
+            match outcome {
+                Ok(Outcome::Processed(())) => tally.processed += 1,
+                Ok(Outcome::Duplicate(_)) => tally.duplicates += 1,
+                // Another payload under a known id is a fault of the producer, for people to look at.
+                // A real service would keep the delivery in a place of its own.
+                Err(error) if is_mismatch(&error) => {
+                    tally.mismatched += 1;
+                    self.report(&format!("line {}: parked: {error:#}", delivery.line));
+                }
+                Err(error) => return Err(error.context(format!("line {} was not handled", delivery.line))),
+            }
+            self.progress.inc(delivery.bytes);
+        }
+        Ok(tally)
+    }
+
+    /// Reads the input in one thread, and lets consumers handle it. A customer's deliveries all go to
+    /// one consumer, so that they are handled in the order of the file.
+    async fn deliver(self: Arc<Self>, input: Input, consumers: u32) -> anyhow::Result<Tally> {
+        let mut work = JoinSet::new();
+        let mut queues = Vec::new();
+        for _ in 0..consumers {
+            let (queue, deliveries) = mpsc::channel(16);
+            work.spawn(Arc::clone(&self).consume(deliveries));
+            queues.push(queue);
+        }
+        work.spawn_blocking(move || self.read(input, &queues));
+
+        let mut total = Tally::default();
+        while let Some(part) = work.join_next().await {
+            total += part??;
+        }
+        Ok(total)
+    }
+
+    /// Decodes the input line by line and puts each delivery into its customer's queue.
+    fn read(&self, input: Input, queues: &[mpsc::Sender<Delivery>]) -> anyhow::Result<Tally> {
+        let mut tally = Tally::default();
+        for (number, line) in (1..).zip(input.lines.split(b'\n')) {
+            let line = line.with_context(|| format!("could not read line {number} of the input"))?;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            tally.deliveries += 1;
+            match Delivery::decode(number, &line) {
+                Ok(delivery) => {
+                    let queue = &queues[share(&delivery.credit.customer, queues.len())];
+                    if queue.blocking_send(delivery).is_err() {
+                        break; // That consumer failed, and its error ends the program.
+                    }
+                }
+                Err(error) => {
+                    tally.rejected += 1;
+                    self.progress.inc(line.len() as u64 + 1);
+                    self.report(&format!("line {number}: rejected: {error:#}"));
+                }
+            }
+        }
+        Ok(tally)
+    }
+
+    fn book(&self) -> &'static str {
+        if self.naive { "naive" } else { "exactly once" }
+    }
+
+    fn crash_if_told_to(&self) {
+        let effects = 1 + self.effects.fetch_add(1, Ordering::Relaxed);
+        if Some(effects) == self.crash_after {
+            std::process::abort();
+        }
+    }
+
+    /// Writes to standard error without tearing the progress bar.
+    fn report(&self, text: &str) {
+        self.progress.suspend(|| eprintln!("{text}"));
+    }
+}
+
+fn is_mismatch(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<inbox::Error>().is_some_and(|error| error.kind() == ErrorKind::Mismatch)
+}
+
+/// Which of `consumers` a customer belongs to.
+fn share(customer: &str, consumers: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    customer.hash(&mut hasher);
+    (hasher.finish() % consumers as u64) as usize
+}
+
+/// Drawn on standard error, and only where that is a terminal.
+fn progress_bar(bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {eta} left");
+    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A file of deliveries that is there, and can be read.
+struct Input {
+    lines: BufReader<File>,
+    /// The file's size, for the progress bar.
+    bytes: u64,
+}
+
+impl Input {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let open = || {
+            let file = File::open(path)?;
+            let bytes = file.metadata()?.len();
+            let mut lines = BufReader::new(file);
+            // A folder opens like a file, and only reading tells. Some editors start a file with a mark.
+            if lines.fill_buf()?.starts_with("\u{feff}".as_bytes()) {
+                lines.consume("\u{feff}".len());
+            }
+            Ok(Self { lines, bytes })
+        };
+        open().map_err(|error: std::io::Error| {
+            anyhow::Error::new(error).context(format!("could not read deliveries from {}", path.display()))
+        })
+    }
+}
+
+/// One line of the input, decoded.
+struct Delivery {
+    line: u64,
+    bytes: u64,
+    message: Message,
+    credit: Credit,
+}
+
+/// What surrounds every payload.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    id: String,
+    r#type: String,
+    #[serde(borrow)]
+    payload: &'a RawValue,
+}
+
+/// What this service reads in a payload.
+#[derive(Deserialize)]
+struct Credit {
+    customer: String,
+    /// Negative where points were redeemed.
+    points: i64,
+}
+
+impl Delivery {
+    fn decode(number: u64, line: &[u8]) -> anyhow::Result<Self> {
+        let envelope: Envelope<'_> = serde_json::from_slice(line).context("not a delivery")?;
+        let payload = envelope.payload.get();
+        // The fingerprint is of the payload as it was received, before anything decodes it.
+        let message =
+            Message::new(MessageId::new(envelope.id)?, envelope.r#type)?.with_payload(payload.as_bytes());
+        let credit = serde_json::from_str(payload).context("not a payload of this service")?;
+        Ok(Self { line: number, bytes: line.len() as u64 + 1, message, credit })
+    }
+}
+
+/// The service's own table beside the inbox's: what it takes of a database.
+trait Ledger: Begin + 'static {
+    /// Creates the inbox's table and the service's own, unless they are there.
+    async fn create_tables(&self) -> anyhow::Result<()>;
+
+    /// Adds points to a customer's account, inside the transaction of the message.
+    fn credit(
+        tx: &mut Self::Tx,
+        book: &'static str,
+        credit: &Credit,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// All points of a book.
+    async fn total(&self, book: &'static str) -> anyhow::Result<i64>;
+}
+
+const CREATE_ACCOUNT: &str = "
+    CREATE TABLE IF NOT EXISTS account (
+        book     text   NOT NULL,
+        customer text   NOT NULL,
+        points   bigint NOT NULL,
+        PRIMARY KEY (book, customer)
+    )";
+
+const CREDIT: &str = "
+    INSERT INTO account (book, customer, points)
+    VALUES ($1, $2, $3)
+    ON CONFLICT (book, customer) DO UPDATE SET points = account.points + excluded.points";
+
+const TOTAL: &str = "
+    SELECT cast(coalesce(sum(points), 0) AS bigint)
+    FROM account
+    WHERE book = $1";
+
+#[cfg(feature = "sqlite")]
+mod sqlite {
+    use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
+    use anyhow::ensure;
+    use inbox::sqlite::{SqliteStore, SqliteTx};
+
+    pub(super) fn open(path: &str) -> anyhow::Result<SqliteStore> {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        ensure!(!path.is_empty(), "the database URL names no file: use sqlite:FILE");
+        Ok(SqliteStore::new(path))
+    }
+
+    impl Ledger for SqliteStore {
+        async fn create_tables(&self) -> anyhow::Result<()> {
+            self.create_schema().await?;
+            self.call(|connection| connection.execute_batch(CREATE_ACCOUNT)).await?;
+            Ok(())
+        }
+
+        async fn credit(tx: &mut SqliteTx, book: &'static str, credit: &Credit) -> anyhow::Result<()> {
+            // SQLite works in a thread of its own, which takes what it needs along.
+            let (customer, points) = (credit.customer.clone(), credit.points);
+            tx.call(move |connection| connection.execute(CREDIT, (book, customer, points))).await?;
+            Ok(())
+        }
+
+        async fn total(&self, book: &'static str) -> anyhow::Result<i64> {
+            Ok(self.call(move |connection| connection.query_row(TOTAL, [book], |row| row.get(0))).await?)
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
+    use anyhow::Context;
+    use inbox::postgres::PostgresStore;
+    use inbox::postgres::sqlx::{self, Postgres, Transaction, postgres::PgPoolOptions};
+
+    pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<PostgresStore> {
+        let pool = PgPoolOptions::new().max_connections(consumers).connect(url).await;
+        Ok(PostgresStore::new(pool.context("could not connect to PostgreSQL")?))
+    }
+
+    impl Ledger for PostgresStore {
+        async fn create_tables(&self) -> anyhow::Result<()> {
+            self.create_schema().await?;
+            sqlx::query(CREATE_ACCOUNT).execute(self.pool()).await?;
+            Ok(())
+        }
+
+        async fn credit(
+            tx: &mut Transaction<'static, Postgres>,
+            book: &'static str,
+            credit: &Credit,
+        ) -> anyhow::Result<()> {
+            let query = sqlx::query(CREDIT).bind(book).bind(&credit.customer).bind(credit.points);
+            query.execute(&mut **tx).await?;
+            Ok(())
+        }
+
+        async fn total(&self, book: &'static str) -> anyhow::Result<i64> {
+            Ok(sqlx::query_scalar(TOTAL).bind(book).fetch_one(self.pool()).await?)
+        }
+    }
+}
