@@ -12,8 +12,11 @@ pub(crate) const COMPLETE: &str = ".complete";
 
 /// True where packages can be installed: Debian, and root.
 pub(crate) fn usable() -> bool {
-    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    root && Path::new("/etc/debian_version").is_file() && Path::new("/usr/bin/apt-get").is_file()
+    is_root() && Path::new("/etc/debian_version").is_file() && Path::new("/usr/bin/apt-get").is_file()
+}
+
+pub(crate) fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n")
 }
 
 /// Installs packages of the running release, without starting services or creating clusters.

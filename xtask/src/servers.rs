@@ -127,7 +127,9 @@ impl Stand {
                 .find(|program| program.is_file()),
             Source::Unpacked { folder, .. } => {
                 let root = servers_folder()?.join(folder);
-                installed_major(self.name).or_else(|| root.join(debian::COMPLETE).is_file().then_some(root))
+                // An unpacked one is for root, since only root may chroot.
+                let usable = debian::is_root() && root.join(debian::COMPLETE).is_file();
+                installed_major(self.name).or_else(|| usable.then_some(root))
             }
         };
         Ok(found.map(|path| path.display().to_string()))
