@@ -1,3 +1,12 @@
-//! Placeholder.
+//! What tests of an inbox need: the conformance suite, and throw-away servers.
+//!
+//! - [`suite`]: every rule of the contract as named tests, on a store of yours.
+//! - [`servers`]: PostgreSQL and PgBouncer from installed binaries, a fresh database per test,
+//!   gone afterwards even if the test process is killed.
+//!
+//! This crate is for test code. The suite's cases are no stable interface.
 
 pub mod servers;
+pub mod suite;
+
+pub use servers::skip_requested;

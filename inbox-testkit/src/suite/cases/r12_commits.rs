@@ -1,0 +1,124 @@
+//! R12: `Ok` is a certain commit.
+
+use inbox_core::{ErrorKind, Registration};
+
+use super::{assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, messages};
+
+cases! {
+    /// After `Ok` of a commit another session finds the registration and the effect.
+    every_level() fn r12_ok_means_committed(stage) {
+        let inbox = stage.inbox("billing");
+        handle(&*inbox, &message("m-1")).await;
+        assert!(inbox.find(&id("m-1")).await.expect("find").is_some(), "the commit lied");
+        assert_eq!(stage.effects("m-1").await, 1);
+    }
+
+    /// A transaction that saw only duplicates commits normally, with what else it wrote.
+    every_level() fn r12_transaction_of_duplicates_commits(stage) {
+        let inbox = stage.inbox("billing");
+        deliver(&*inbox, &message("m-1")).await;
+        let mut tx = inbox.begin().await.expect("begin");
+        assert_duplicate(&tx.register(&message("m-1")).await.expect("register"));
+        for answer in tx.register_batch(&messages(&["m-1", "m-1"])).await.expect("register") {
+            assert_duplicate(&answer);
+        }
+        tx.effect("other").await.expect("effect");
+        tx.commit().await.expect("commit");
+        assert_eq!(stage.effects("other").await, 1);
+    }
+
+    /// Several registrations of one transaction, single and batched, commit together.
+    every_level() fn r12_many_registrations_commit_together(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("a")).await;
+        tx.register_batch(&messages(&["b", "a", "c", "b"])).await.expect("register");
+        assert_eq!(tx.register(&message("d")).await.expect("register"), Registration::New);
+        tx.commit().await.expect("commit");
+        for text in ["a", "b", "c", "d"] {
+            assert!(inbox.find(&id(text)).await.expect("find").is_some(), "{text}");
+        }
+    }
+
+    /// A swallowed SQL error is an error at commit at the latest, and nothing is committed (B11, B31).
+    every_level(ProvedCommit, AbortingSql, Sql) fn r12_swallowed_error_is_not_ok(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("m-1")).await;
+        tx.effect("before").await.expect("effect");
+        assert!(tx.execute(stage.aborting_sql()).await.is_err(), "the probe's statement must fail");
+        let _ = tx.effect("after").await;
+        let error = tx.commit().await.expect_err("the transaction was aborted");
+        assert!(matches!(error.kind(), ErrorKind::Aborted | ErrorKind::TransactionLost), "{error}");
+        assert_eq!((stage.effects("before").await, stage.effects("after").await), (0, 0));
+        assert_eq!(deliver(&*inbox, &message("m-1")).await, Registration::New);
+    }
+
+    /// A transaction that was aborted before anything was registered is not `Ok` either.
+    every_level(ProvedCommit, AbortingSql, Sql) fn r12_swallowed_error_after_duplicates_is_not_ok(stage) {
+        let inbox = stage.inbox("billing");
+        deliver(&*inbox, &message("m-1")).await;
+        let mut tx = inbox.begin().await.expect("begin");
+        assert_duplicate(&tx.register(&message("m-1")).await.expect("register"));
+        assert!(tx.execute(stage.aborting_sql()).await.is_err(), "the probe's statement must fail");
+        assert!(tx.commit().await.is_err(), "an aborted transaction was committed");
+    }
+
+    /// A raw COMMIT inside the transaction is noticed: the effect may be committed, so the error is
+    /// `TransactionLost` and not retryable.
+    every_level(ProvedCommit, Sql) fn r12_raw_commit_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("m-1")).await;
+        tx.execute("COMMIT").await.expect("commit");
+        assert_kind(tx.commit().await, ErrorKind::TransactionLost);
+        assert_duplicate(&deliver(&*inbox, &message("m-1")).await);
+    }
+
+    /// A raw ROLLBACK inside the transaction is noticed.
+    every_level(ProvedCommit, Sql) fn r12_raw_rollback_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("m-1")).await;
+        tx.effect("m-1").await.expect("effect");
+        tx.execute("ROLLBACK").await.expect("rollback");
+        assert_kind(tx.commit().await, ErrorKind::TransactionLost);
+        assert_eq!(stage.effects("m-1").await, 0);
+        assert_eq!(deliver(&*inbox, &message("m-1")).await, Registration::New);
+    }
+
+    /// A registration of the guard that a savepoint undid refuses the commit (B33): the caller was
+    /// told `New` and would acknowledge a message that nobody remembers.
+    every_level(NoticedSavepoint, Savepoints, Sql) fn r12_undone_registration_refuses_the_commit(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("kept")).await;
+        tx.execute("SAVEPOINT before_it").await.expect("savepoint");
+        assert_eq!(tx.register(&message("m-1")).await.expect("register"), Registration::New);
+        tx.execute("ROLLBACK TO SAVEPOINT before_it").await.expect("rollback to");
+        assert_kind(tx.commit().await, ErrorKind::TransactionLost);
+        assert_eq!(deliver(&*inbox, &message("kept")).await, Registration::New);
+    }
+
+    /// Undone and replaced by another registration: the count is right, the commit is refused all the same.
+    every_level(NoticedSavepoint, Savepoints, Sql) fn r12_undone_and_replaced_refuses_the_commit(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = inbox.begin().await.expect("begin");
+        tx.execute("SAVEPOINT before_it").await.expect("savepoint");
+        assert_eq!(tx.register(&message("m-1")).await.expect("register"), Registration::New);
+        tx.execute("ROLLBACK TO SAVEPOINT before_it").await.expect("rollback to");
+        assert_eq!(tx.register(&message("m-2")).await.expect("register"), Registration::New);
+        assert_kind(tx.commit().await, ErrorKind::TransactionLost);
+    }
+
+    /// A savepoint that is released, and one that undoes only work of the caller's, change nothing.
+    every_level(Savepoints, Sql) fn r12_other_savepoints_do_not_disturb_the_commit(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = inbox.begin().await.expect("begin");
+        tx.execute("SAVEPOINT around").await.expect("savepoint");
+        assert_eq!(tx.register(&message("m-1")).await.expect("register"), Registration::New);
+        tx.execute("RELEASE SAVEPOINT around").await.expect("release");
+        tx.execute("SAVEPOINT later").await.expect("savepoint");
+        tx.effect("undone").await.expect("effect");
+        tx.execute("ROLLBACK TO SAVEPOINT later").await.expect("rollback to");
+        tx.effect("m-1").await.expect("effect");
+        tx.commit().await.expect("commit");
+        assert_eq!((stage.effects("m-1").await, stage.effects("undone").await), (1, 0));
+        assert_duplicate(&deliver(&*inbox, &message("m-1")).await);
+    }
+}
