@@ -1,0 +1,121 @@
+//! Ending a transaction, and telling for certain how it ended (R12).
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use futures_core::Stream;
+use inbox_core::{BoxFuture, Commit, Error, ErrorKind, Transactional};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
+
+use crate::{PostgresStore, errors, guard, transaction};
+
+impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
+    /// Commits; of a nested transaction, which is a savepoint, it releases that.
+    ///
+    /// The driver's own commit answers `Ok` for a transaction that an error aborted (the server
+    /// turns its COMMIT into a ROLLBACK) and for one that is not there (a warning). Here both are
+    /// errors, in the one round trip that a commit takes anyway: a statement that proves the
+    /// registrations and fails in an aborted transaction, and COMMIT AND CHAIN, which fails where
+    /// no transaction is open. The chained transaction is empty, and its rollback is sent at once
+    /// and not waited for.
+    fn commit<'a>(
+        &'a self,
+        tx: Transaction<'c, Postgres>,
+        request: Commit<'a>,
+    ) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Transaction<'c, Postgres>: 'a,
+    {
+        Box::pin(async move {
+            transaction::refuse_lost(&tx, || request.doing())?;
+            match transaction::depth(&tx) {
+                1 => commit_outermost(tx, request).await,
+                depth => release_savepoint(tx, depth, request).await,
+            }
+        })
+    }
+
+    fn rollback<'a>(&'a self, tx: Transaction<'c, Postgres>) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Transaction<'c, Postgres>: 'a,
+    {
+        Box::pin(async move {
+            let doing = || "roll back a transaction".to_owned();
+            transaction::refuse_lost(&tx, doing)?;
+            tx.rollback().await.map_err(|source| errors::error(doing(), source))
+        })
+    }
+}
+
+async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: Commit<'_>) -> Result<(), Error> {
+    let guard = guard::statement(1, request.registered.len());
+    match run(&mut tx, format!("{guard};\nCOMMIT AND CHAIN")).await {
+        Ok(()) => {
+            end_chained(&mut tx).await;
+            Ok(())
+        }
+        Err(failed) => Err(failed.into_error(&request, errors::commit_error)),
+    }
+}
+
+/// Nothing is committed yet by a savepoint's release, so no outcome is unknown.
+async fn release_savepoint(
+    mut tx: Transaction<'_, Postgres>,
+    depth: usize,
+    request: Commit<'_>,
+) -> Result<(), Error> {
+    let guard = guard::statement(depth, request.registered.len());
+    let reset = guard::reset(depth);
+    run(&mut tx, format!("{guard};\n{reset}"))
+        .await
+        .map_err(|failed| failed.into_error(&request, errors::error))?;
+    tx.commit().await.map_err(|source| errors::error(request.doing(), source))
+}
+
+/// How a guard and what follows it failed.
+struct Failed {
+    /// The guard itself had been passed.
+    after_guard: bool,
+    source: sqlx::Error,
+}
+
+impl Failed {
+    /// A deferred constraint can fail at COMMIT with any code, so the guard's own code means a lost
+    /// registration only where the guard was not passed.
+    fn into_error(self, request: &Commit<'_>, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
+        if !self.after_guard && errors::has_code(&self.source, guard::BROKEN) {
+            return Error::new(ErrorKind::TransactionLost, request.doing())
+                .with_detail("a registration made in it is gone: rolled back to a savepoint, or ended with an earlier transaction")
+                .with_source(self.source);
+        }
+        otherwise(request.doing(), self.source)
+    }
+}
+
+/// Runs a guard and what follows it as one simple query: after an error the server skips the rest.
+async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Failed> {
+    // Safe to send: the text holds a count and a depth of ours.
+    let mut answers = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_many(conn);
+    let mut after_guard = false;
+    while let Some(answer) = poll_fn(|cx| Pin::new(&mut answers).poll_next(cx)).await {
+        answer.map_err(|source| Failed { after_guard, source })?;
+        after_guard = true;
+    }
+    Ok(())
+}
+
+/// Ends the empty transaction that COMMIT AND CHAIN began, without waiting for the answer.
+///
+/// A pool does that when it takes the connection back; a connection of the caller's would stay
+/// "idle in transaction" until its next use. The answer is read with the next use.
+async fn end_chained(conn: &mut PgConnection) {
+    transaction::queue_rollback(conn);
+    let mut ping = pin!(conn.ping());
+    poll_fn(|cx| {
+        // An error here is the connection's, and its next use reports it: the commit is certain.
+        let _ = ping.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}

@@ -1,0 +1,147 @@
+//! Which kind an error of PostgreSQL or sqlx is: decided by code, never by text (R13).
+
+use inbox_core::{Error, ErrorKind};
+
+/// The codes that have a kind of their own; a code of two characters is a whole class.
+///
+/// From the manual's [appendix A](https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const KINDS: &[(&str, ErrorKind)] = &[
+    ("40001", ErrorKind::Retryable),       // serialization_failure
+    ("40P01", ErrorKind::Retryable),       // deadlock_detected
+    ("55P03", ErrorKind::Busy),            // lock_not_available: lock_timeout
+    ("25006", ErrorKind::Unavailable),     // read_only_sql_transaction: a standby, or a failover under way
+    ("25P03", ErrorKind::Unavailable),     // idle_in_transaction_session_timeout
+    ("25P04", ErrorKind::Unavailable),     // transaction_timeout
+    ("57P01", ErrorKind::Unavailable),     // admin_shutdown
+    ("57P02", ErrorKind::Unavailable),     // crash_shutdown
+    ("57P03", ErrorKind::Unavailable),     // cannot_connect_now
+    ("57P05", ErrorKind::Unavailable),     // idle_session_timeout
+    ("53300", ErrorKind::Unavailable),     // too_many_connections
+    ("08", ErrorKind::Unavailable),        // connection exceptions
+    ("25P02", ErrorKind::Aborted),         // in_failed_sql_transaction
+    ("25P01", ErrorKind::TransactionLost), // no_active_sql_transaction
+    ("3B001", ErrorKind::TransactionLost), // invalid_savepoint_specification: ended with its transaction
+    ("42P01", ErrorKind::Schema),          // undefined_table
+    ("42703", ErrorKind::Schema),          // undefined_column
+    ("42P10", ErrorKind::Schema),          // no unique index for ON CONFLICT
+    ("55000", ErrorKind::Schema),          // a deferrable one
+    ("42501", ErrorKind::Schema),          // insufficient_privilege
+    ("3F000", ErrorKind::Schema),          // invalid_schema_name
+];
+
+/// The kind of an error that sqlx reports, outside of a commit.
+///
+/// | SQLSTATE | kind |
+/// |---|---|
+/// | 40001, 40P01 | `Retryable` |
+/// | 55P03 | `Busy` |
+/// | 25006, 25P03, 25P04, 57P01, 57P02, 57P03, 57P05, 53300, class 08 | `Unavailable` |
+/// | 25P02 | `Aborted` |
+/// | 25P01, 3B001 | `TransactionLost` |
+/// | 42P01, 42703, 42P10, 42501, 3F000, 55000 | `Schema` |
+/// | any other | `Backend` |
+///
+/// Without a code: I/O, TLS and errors of the pool are `Unavailable`, any other is `Backend`.
+///
+/// 57014 (a cancelled statement) is `Backend`: the inbox bounds its waits by `lock_timeout` alone,
+/// so a `statement_timeout` or a cancel was somebody else's.
+///
+/// At commit, losing the connection (I/O, 40003, 57P01 to 57P03, class 08) is `UnknownOutcome`.
+pub fn kind_of(error: &sqlx::Error) -> ErrorKind {
+    match error {
+        sqlx::Error::Database(error) => error.code().map_or(ErrorKind::Backend, |code| kind_of_code(&code)),
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
+        _ => ErrorKind::Backend,
+    }
+}
+
+/// Whether running the whole transaction again may succeed.
+///
+/// For handlers' own errors, in [`Inbox::process_retrying`](inbox_core::Inbox::process_retrying).
+pub fn is_retryable(error: &sqlx::Error) -> bool {
+    kind_of(error).is_retryable()
+}
+
+fn kind_of_code(code: &str) -> ErrorKind {
+    KINDS
+        .iter()
+        .find(|(known, _)| code == *known || known.len() == 2 && code.starts_with(known))
+        .map_or(ErrorKind::Backend, |&(_, kind)| kind)
+}
+
+/// An error of the inbox, met while `doing` something.
+pub(crate) fn error(doing: impl Into<String>, source: sqlx::Error) -> Error {
+    Error::new(kind_of(&source), doing).with_source(source)
+}
+
+/// An error met once COMMIT was on its way: a lost connection leaves its outcome unknown (R12).
+pub(crate) fn commit_error(doing: impl Into<String>, source: sqlx::Error) -> Error {
+    Error::new(kind_at_commit(&source), doing).with_source(source)
+}
+
+fn kind_at_commit(error: &sqlx::Error) -> ErrorKind {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => ErrorKind::UnknownOutcome,
+        sqlx::Error::Database(database) => match database.code().as_deref() {
+            Some("40003" | "57P01" | "57P02" | "57P03") => ErrorKind::UnknownOutcome,
+            Some(code) if code.starts_with("08") => ErrorKind::UnknownOutcome,
+            _ => kind_of(error),
+        },
+        _ => kind_of(error),
+    }
+}
+
+/// Whether an error carries this SQLSTATE.
+pub(crate) fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|found| found == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r13_kinds_are_told_by_code() {
+        for (kind, codes) in [
+            (ErrorKind::Retryable, &["40001", "40P01"][..]),
+            (ErrorKind::Busy, &["55P03"]),
+            (
+                ErrorKind::Unavailable,
+                &[
+                    "25006", "25P03", "25P04", "57P01", "57P02", "57P03", "57P05", "53300", "08000", "08006",
+                    "08P01",
+                ],
+            ),
+            (ErrorKind::Aborted, &["25P02"]),
+            (ErrorKind::TransactionLost, &["25P01", "3B001"]),
+            (ErrorKind::Schema, &["42P01", "42703", "42P10", "42501", "3F000", "55000"]),
+            (ErrorKind::Backend, &["57014", "23505", "23514", "22012", "XX000", "0", "0A000", ""]),
+        ] {
+            for code in codes {
+                assert_eq!(kind_of_code(code), kind, "{code:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn r13_errors_without_a_code_are_told_by_their_variant() {
+        assert_eq!(kind_of(&sqlx::Error::PoolTimedOut), ErrorKind::Unavailable);
+        assert_eq!(kind_of(&sqlx::Error::PoolClosed), ErrorKind::Unavailable);
+        assert_eq!(
+            kind_of(&sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into())),
+            ErrorKind::Unavailable
+        );
+        assert_eq!(kind_of(&sqlx::Error::RowNotFound), ErrorKind::Backend);
+    }
+
+    #[test]
+    fn r12_a_connection_lost_at_commit_is_an_unknown_outcome() {
+        let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert_eq!(commit_error("commit", lost()).kind(), ErrorKind::UnknownOutcome);
+        assert_eq!(error("register", lost()).kind(), ErrorKind::Unavailable);
+    }
+}

@@ -1,0 +1,78 @@
+//! Reading originals: the rows that prove a duplicate (R8).
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Original};
+use sqlx::PgConnection;
+
+use crate::{PostgresStore, errors};
+
+/// An original as it stands in a row; the time is in microseconds since 1970.
+#[derive(Debug)]
+pub(crate) struct OriginalRow {
+    pub(crate) event_type: String,
+    pub(crate) fingerprint: Option<Vec<u8>>,
+    pub(crate) registered_at: i64,
+}
+
+impl OriginalRow {
+    /// The original, unless the fingerprint is none.
+    pub(crate) fn check(self, doing: impl FnOnce() -> String) -> Result<Original, Error> {
+        let fingerprint = self.fingerprint.map(<[u8; Fingerprint::LEN]>::try_from).transpose();
+        let fingerprint = fingerprint.map_err(|bytes| {
+            Error::new(ErrorKind::Schema, doing()).with_detail(format!(
+                "the original's fingerprint has {} bytes instead of {}",
+                bytes.len(),
+                Fingerprint::LEN
+            ))
+        })?;
+        let registered_at = since_1970(self.registered_at);
+        Ok(Original::new(self.event_type, registered_at, fingerprint.map(Fingerprint::from_bytes)))
+    }
+}
+
+fn since_1970(micros: i64) -> SystemTime {
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    let time = match micros {
+        0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
+        _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// The originals of those of `ids` that have one, by id, in a statement and so a snapshot of its own.
+pub(crate) async fn read(
+    store: &PostgresStore,
+    conn: &mut PgConnection,
+    consumer: &Consumer,
+    ids: &[&str],
+    doing: impl Fn() -> String,
+) -> Result<HashMap<String, Original>, Error> {
+    let rows: Vec<(String, String, Option<Vec<u8>>, i64)> =
+        sqlx::query_as(store.statements().originals.sql())
+            .persistent(store.prepared())
+            .bind(consumer.as_str())
+            .bind(ids)
+            .fetch_all(conn)
+            .await
+            .map_err(|source| errors::error(doing(), source))?;
+    rows.into_iter()
+        .map(|(id, event_type, fingerprint, registered_at)| {
+            let original = OriginalRow { event_type, fingerprint, registered_at }.check(&doing)?;
+            Ok((id, original))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_before_1970_is_kept() {
+        let second = Duration::from_secs(1);
+        assert_eq!(since_1970(-1_000_000), SystemTime::UNIX_EPOCH - second);
+        assert_eq!(since_1970(1_000_000), SystemTime::UNIX_EPOCH + second);
+    }
+}

@@ -1,0 +1,83 @@
+//! Registering one message: `sql/register.sql`, and a second look where the first proves nothing.
+
+use inbox_core::{Error, ErrorKind, Original, Register, Registration};
+use sqlx::PgConnection;
+
+use crate::original::{self, OriginalRow};
+use crate::wait::Wait;
+use crate::{PostgresStore, errors, guard, transaction};
+
+/// How often a pair of insert and look is made: once more, since a purge may lie between the two (R8).
+pub(crate) const PAIRS: usize = 2;
+
+/// Registers a message in the transaction that is open on `conn`.
+pub(crate) async fn register_if_new(
+    store: &PostgresStore,
+    conn: &mut PgConnection,
+    request: &Register<'_>,
+) -> Result<Registration, Error> {
+    transaction::refuse_lost(conn, || request.doing())?;
+    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    for _ in 0..PAIRS {
+        let seen = match insert(store, conn, request, &wait).await? {
+            Inserted::New => return Ok(Registration::New),
+            Inserted::Seen(original) => Some(original),
+            Inserted::Nothing => look_again(store, conn, request).await?,
+        };
+        if let Some(original) = seen {
+            return Ok(original.compare(request.message));
+        }
+    }
+    Err(Error::new(ErrorKind::Unconfirmed, request.doing()))
+}
+
+/// What the insert's statement shows.
+enum Inserted {
+    New,
+    /// Not inserted, and the original was there before the statement began.
+    Seen(Original),
+    /// Not inserted, and nothing seen: the statement waited for the original, or the row was swallowed.
+    Nothing,
+}
+
+type Row = (i64, Option<String>, Option<Vec<u8>>, Option<i64>);
+
+async fn insert(
+    store: &PostgresStore,
+    conn: &mut PgConnection,
+    request: &Register<'_>,
+    wait: &Wait,
+) -> Result<Inserted, Error> {
+    let message = request.message;
+    let fingerprint = message.fingerprint();
+    let (new, event_type, fingerprint, registered_at): Row =
+        sqlx::query_as(store.statements().register.sql())
+            .persistent(store.prepared())
+            .bind(request.consumer.as_str())
+            .bind(message.id().as_str())
+            .bind(message.event_type().as_str())
+            .bind(fingerprint.as_ref().map(|fingerprint| fingerprint.as_bytes().as_slice()))
+            .bind(wait.lock_timeout())
+            .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
+            .fetch_one(conn)
+            .await
+            .map_err(|source| errors::error(request.doing(), source).with_detail(wait.describe()))?;
+    match (new, event_type.zip(registered_at)) {
+        (1, _) => Ok(Inserted::New),
+        (_, None) => Ok(Inserted::Nothing),
+        (_, Some((event_type, registered_at))) => OriginalRow { event_type, fingerprint, registered_at }
+            .check(|| request.doing())
+            .map(Inserted::Seen),
+    }
+}
+
+/// Looks for the original in a statement, and so under READ COMMITTED a snapshot, of its own.
+async fn look_again(
+    store: &PostgresStore,
+    conn: &mut PgConnection,
+    request: &Register<'_>,
+) -> Result<Option<Original>, Error> {
+    let id = request.message.id().as_str();
+    let mut found = original::read(store, conn, request.consumer, &[id], || request.doing()).await?;
+    Ok(found.remove(id))
+}
