@@ -369,7 +369,7 @@ mod sqlite {
     pub(super) fn open(path: &str) -> anyhow::Result<SqliteStore> {
         let path = path.strip_prefix("//").unwrap_or(path);
         ensure!(!path.is_empty(), "the database URL names no file: use sqlite:FILE");
-        Ok(SqliteStore::new(path))
+        Ok(SqliteStore::new(path)?)
     }
 
     impl Ledger for SqliteStore {
@@ -397,11 +397,15 @@ mod postgres {
     use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
     use anyhow::Context;
     use inbox::postgres::PostgresStore;
-    use inbox::postgres::sqlx::{self, Postgres, Transaction, postgres::PgPoolOptions};
+    use inbox::postgres::sqlx::{
+        self, Connection, PgConnection, Postgres, Transaction, postgres::PgPoolOptions,
+    };
 
     pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<PostgresStore> {
-        let pool = PgPoolOptions::new().max_connections(consumers).connect(url).await;
-        Ok(PostgresStore::new(pool.context("could not connect to PostgreSQL")?))
+        // A pool alone would try again for half a minute, and then not say why.
+        let trial = PgConnection::connect(url).await.context("could not connect to PostgreSQL")?;
+        trial.close().await?;
+        Ok(PostgresStore::new(PgPoolOptions::new().max_connections(consumers).connect_lazy(url)?))
     }
 
     impl Ledger for PostgresStore {
