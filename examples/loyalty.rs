@@ -26,6 +26,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,18 +62,28 @@ struct Options {
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+async fn main() -> ExitCode {
+    match start(&Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Opens what the options name.
+async fn start(options: &Options) -> anyhow::Result<()> {
     // Before any database is made or opened: a mistyped file name should leave nothing behind.
     let input = Input::open(&options.input)?;
     match options.database.split_once(':') {
         #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) => run(sqlite::open(path)?, &options, input).await,
+        Some(("sqlite", path)) => run(sqlite::open(path)?, options, input).await,
         #[cfg(not(feature = "sqlite"))]
         Some(("sqlite", _)) => bail!("this build knows no SQLite: build it with --features sqlite"),
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => {
-            run(postgres::open(&options.database, options.consumers).await?, &options, input).await
+            run(postgres::open(&options.database, options.consumers).await?, options, input).await
         }
         #[cfg(not(feature = "postgres"))]
         Some(("postgres" | "postgresql", _)) => {
