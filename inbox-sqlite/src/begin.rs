@@ -1,0 +1,56 @@
+//! Begins a transaction that is the writer from its start, with a guard that tells if it was ended.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use inbox_core::{Begin, Error};
+use rusqlite::Connection;
+
+use crate::connections::{Lease, Missing};
+use crate::errors::to_error;
+use crate::offload::offload;
+use crate::store::SqliteStore;
+use crate::tx::SqliteTx;
+use crate::wait::Deadline;
+
+/// A savepoint right after BEGIN. It dies with its transaction, so a raw `COMMIT; BEGIN` in a
+/// handler, after which SQLite reports a transaction just as before, shows at commit (R12).
+pub(crate) const SET_GUARD: &str = "SAVEPOINT inbox_guard";
+
+/// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+#[async_trait]
+impl Begin for SqliteStore {
+    type Tx = SqliteTx;
+
+    async fn begin(&self, wait: Option<Duration>) -> Result<SqliteTx, Error> {
+        let deadline = Deadline::after(wait.unwrap_or(self.wait));
+        match self.begin_lease(deadline, Missing::Fail).await {
+            Ok(lease) => Ok(SqliteTx::new(lease)),
+            Err(source) => Err(to_error(format!("begin a transaction for {}", self.sql.table), source)),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// The writer's connection in a transaction.
+    pub(crate) async fn begin_lease(&self, deadline: Deadline, missing: Missing) -> rusqlite::Result<Lease> {
+        let turn = self.connections.writer().turn(deadline).await?;
+        let later = self.wait;
+        offload(move || {
+            let mut lease = turn.connect(deadline.left(), missing)?;
+            begin_on(lease.conn()).inspect_err(|error| lease.close_after(error))?;
+            // The rest of the transaction waits on its own account: COMMIT for readers, where the
+            // journal is not a write-ahead log.
+            crate::wait::set_busy_timeout(lease.conn(), later)?;
+            Ok(lease)
+        })
+        .await?
+    }
+}
+
+fn begin_on(conn: &Connection) -> rusqlite::Result<()> {
+    conn.execute_batch(BEGIN)?;
+    conn.execute_batch(SET_GUARD)
+}

@@ -1,0 +1,144 @@
+//! Ends a transaction and tells for certain how it ended (R12).
+
+use inbox_core::{BoxFuture, Commit, Error, ErrorKind, MessageId, Transactional};
+use rusqlite::{Connection, OptionalExtension, ffi, params};
+
+use crate::errors::{primary_code, statement_error, to_error};
+use crate::statements::Statements;
+use crate::store::SqliteStore;
+use crate::tx::SqliteTx;
+
+const RELEASE_GUARD: &str = "RELEASE inbox_guard";
+const ROLLBACK_TO_GUARD: &str = "ROLLBACK TO inbox_guard";
+
+impl Transactional<SqliteTx> for SqliteStore {
+    fn commit<'a>(&'a self, mut tx: SqliteTx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    where
+        SqliteTx: 'a,
+    {
+        Box::pin(async move {
+            let sql = self.sql.clone();
+            let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
+            tx.run(
+                || request.doing(),
+                move |conn| commit_on(conn, &sql, &Commit::new(&consumer, &registered)),
+            )
+            .await
+        })
+    }
+
+    fn rollback<'a>(&'a self, mut tx: SqliteTx) -> BoxFuture<'a, Result<(), Error>>
+    where
+        SqliteTx: 'a,
+    {
+        Box::pin(async move {
+            if tx.is_rolled_back() {
+                return Ok(());
+            }
+            tx.run(|| ROLL_BACK.to_owned(), rollback_on).await
+        })
+    }
+}
+
+const ROLL_BACK: &str = "roll back a transaction";
+
+/// Commits if the transaction is still the one that was begun and holds every id of `request`.
+///
+/// After an error the caller rolls back whatever is still open.
+pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &Commit<'_>) -> Result<(), Error> {
+    if conn.is_autocommit() {
+        return Err(lost(request.doing(), "no transaction is open any more"));
+    }
+    for id in request.registered {
+        let there = is_registered(conn, sql, request, id)
+            .map_err(|source| statement_error(conn, sql, request.doing(), source))?;
+        if !there {
+            return Err(lost(
+                request.doing(),
+                format!(
+                    "message {:?} is not registered any more: a savepoint set before was rolled back to, or the row deleted",
+                    id.as_str()
+                ),
+            ));
+        }
+    }
+    release_guard(conn, request)?;
+    conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing(), source))
+}
+
+fn is_registered(
+    conn: &Connection,
+    sql: &Statements,
+    request: &Commit<'_>,
+    id: &MessageId,
+) -> rusqlite::Result<bool> {
+    let found: Option<i64> = conn
+        .prepare_cached(&sql.still_registered)?
+        .query_row(params![request.consumer.as_str(), id.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(found.is_some())
+}
+
+/// `SQLITE_ERROR` of this statement has one meaning: there is no such savepoint.
+fn release_guard(conn: &Connection, request: &Commit<'_>) -> Result<(), Error> {
+    conn.execute_batch(RELEASE_GUARD).map_err(|source| match primary_code(&source) {
+        Some(ffi::SQLITE_ERROR) => lost(request.doing(), ANOTHER_TRANSACTION).with_source(source),
+        _ => to_error(request.doing(), source),
+    })
+}
+
+const ANOTHER_TRANSACTION: &str = "another transaction is open than the one that was begun";
+
+fn lost(doing: impl Into<String>, detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing).with_detail(detail)
+}
+
+/// The error of a failed COMMIT.
+///
+/// After most errors SQLite has not committed, and a rollback follows (<https://sqlite.org/lang_transaction.html>):
+/// `BUSY` and `CONSTRAINT_FOREIGNKEY` leave the transaction open, `FULL` means that the commit record
+/// was not written. `IOERR` and `NOMEM` are another matter. SQLite rolls back in memory, but the
+/// commit record may already stand in the log (the sync after it failed), or the rollback journal
+/// may already be gone, and recovery after a crash would then find a committed transaction.
+fn commit_error(doing: String, source: rusqlite::Error) -> Error {
+    match primary_code(&source) {
+        Some(ffi::SQLITE_IOERR | ffi::SQLITE_NOMEM) => Error::new(ErrorKind::UnknownOutcome, doing)
+            .with_detail("SQLite failed while it wrote the commit")
+            .with_source(source),
+        _ => to_error(doing, source),
+    }
+}
+
+/// Rolls back, and reports if the transaction that was begun had been ended before.
+pub(crate) fn rollback_on(conn: &Connection) -> Result<(), Error> {
+    let guard = conn.execute_batch(ROLLBACK_TO_GUARD);
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK").map_err(|source| to_error(ROLL_BACK, source))?;
+    }
+    guard.map_err(|source| match primary_code(&source) {
+        Some(ffi::SQLITE_ERROR) => lost(ROLL_BACK, ANOTHER_TRANSACTION).with_source(source),
+        _ => to_error(ROLL_BACK, source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::errors::raise;
+
+    use super::*;
+
+    #[test]
+    fn r12_a_failed_commit_is_unknown_only_where_the_record_may_be_written() {
+        for (code, kind) in [
+            (ffi::SQLITE_BUSY, ErrorKind::Busy),
+            (ffi::SQLITE_CONSTRAINT_FOREIGNKEY, ErrorKind::Backend),
+            (ffi::SQLITE_FULL, ErrorKind::Backend),
+            (ffi::SQLITE_IOERR_FSYNC, ErrorKind::UnknownOutcome),
+            (ffi::SQLITE_IOERR_WRITE, ErrorKind::UnknownOutcome),
+            (ffi::SQLITE_IOERR_DELETE, ErrorKind::UnknownOutcome),
+            (ffi::SQLITE_NOMEM, ErrorKind::UnknownOutcome),
+        ] {
+            assert_eq!(commit_error("commit".into(), raise(code, "")).kind(), kind, "{code}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! [`SqliteTx`]: a transaction that owns its connection, for use from async code.
+
+use inbox_core::{Error, ErrorKind};
+use rusqlite::{Connection, ffi};
+
+use crate::connections::Lease;
+use crate::errors::raise;
+use crate::offload::offload;
+
+/// A transaction of a [`SqliteStore`](crate::SqliteStore), which [`Inbox::process`](inbox_core::Inbox::process)
+/// hands to its handler. Write the effect through [`call`](Self::call).
+///
+/// It has no `commit` of its own: the inbox commits, with its guard. Dropping it rolls back, while
+/// unwinding too, and gives the connection to whoever waits for it.
+#[derive(Debug)]
+pub struct SqliteTx {
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Open(Lease),
+    Over(End),
+}
+
+/// Why a transaction is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// An error of the inbox condemned it; it is rolled back.
+    Condemned,
+    /// A call is under way, was cancelled, or panicked. Whoever still holds the connection rolls back.
+    Interrupted,
+    /// A call came back without an open transaction.
+    Lost,
+}
+
+impl End {
+    fn kind(self) -> ErrorKind {
+        match self {
+            Self::Lost => ErrorKind::TransactionLost,
+            Self::Condemned | Self::Interrupted => ErrorKind::Aborted,
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Condemned => "an earlier error of the inbox condemned this transaction; it is rolled back",
+            Self::Interrupted => {
+                "an earlier call in this transaction was cancelled or panicked; it is rolled back"
+            }
+            Self::Lost => {
+                "an earlier call ended this transaction (a raw COMMIT or ROLLBACK, a full disk, an I/O error); \
+                 nothing more runs in it"
+            }
+        }
+    }
+}
+
+impl SqliteTx {
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self { state: State::Open(lease) }
+    }
+
+    /// Runs `work` on the transaction's connection, on a thread for blocking calls.
+    ///
+    /// The closure owns what it uses (`move`). Its error type is any that `?` can make of rusqlite's.
+    /// Savepoints are plain SQL: `SAVEPOINT a`, `ROLLBACK TO a`.
+    ///
+    /// ```
+    /// # use inbox_core::{Consumer, Error, Inbox, Message, MessageId};
+    /// # use inbox_sqlite::SqliteStore;
+    /// #[derive(Debug)]
+    /// enum AppError { Inbox(Error), Sqlite(rusqlite::Error) }
+    /// # impl From<Error> for AppError { fn from(e: Error) -> Self { Self::Inbox(e) } }
+    /// # impl From<rusqlite::Error> for AppError { fn from(e: rusqlite::Error) -> Self { Self::Sqlite(e) } }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), AppError> {
+    /// # let store = SqliteStore::in_memory()?;
+    /// # store.create_schema().await?;
+    /// # store.call(|conn| conn.execute_batch("CREATE TABLE points (amount INTEGER)")).await?;
+    /// # let inbox = Inbox::new(store, Consumer::new("loyalty")?);
+    /// # let message = Message::new(MessageId::new("m-1")?, "PaymentConfirmed")?;
+    /// let amount = 10;
+    /// inbox.process(&message, async |tx| {
+    ///     tx.call(move |conn| conn.execute("INSERT INTO points VALUES (?1)", [amount])).await?;
+    ///     Ok::<_, AppError>(())
+    /// }).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A panic in `work` rolls back and goes on in the caller. If the returned future is dropped,
+    /// `work` runs to its end and the transaction is rolled back.
+    ///
+    /// Do not end the transaction in `work`: a raw `COMMIT` or `ROLLBACK` is noticed, later calls are
+    /// refused and the commit is [`TransactionLost`](ErrorKind::TransactionLost), but what a raw
+    /// `COMMIT` wrote stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`. If the transaction is already over, `work` does not run and the error is a
+    /// [`SqliteFailure`](rusqlite::Error::SqliteFailure) of code `SQLITE_ABORT` with the reason in its text.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn call<T, E, F>(&mut self, work: F) -> Result<T, E>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<rusqlite::Error> + Send + 'static,
+    {
+        match self.with_lease(|lease| work(lease.conn())).await {
+            Ok(result) => result,
+            Err(Refused::Over(end)) => Err(raise(ffi::SQLITE_ABORT, end.text()).into()),
+            Err(Refused::ShutDown(error)) => Err(error.into()),
+        }
+    }
+
+    /// As [`call`](Self::call), for the inbox itself: an error condemns the transaction (R9).
+    pub(crate) async fn run<T: Send + 'static>(
+        &mut self,
+        doing: impl Fn() -> String,
+        work: impl FnOnce(&Connection) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        match self.with_lease(|lease| work(lease.conn())).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                self.condemn_after(&error);
+                Err(error)
+            }
+            Err(Refused::Over(end)) => Err(Error::new(end.kind(), doing()).with_detail(end.text())),
+            Err(Refused::ShutDown(source)) => {
+                Err(Error::new(ErrorKind::Unavailable, doing()).with_source(source))
+            }
+        }
+    }
+
+    /// Rolls back now, so that nothing can be committed and nobody waits for a lost cause.
+    pub(crate) fn condemn(&mut self) {
+        if let State::Open(_) = self.state {
+            self.state = State::Over(End::Condemned);
+        }
+    }
+
+    fn condemn_after(&mut self, error: &Error) {
+        let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+        if let (State::Open(lease), Some(of_sqlite)) = (&mut self.state, of_sqlite) {
+            lease.close_after(of_sqlite);
+        }
+        self.condemn();
+    }
+
+    /// Whether the transaction is over and nothing of it is committed.
+    pub(crate) fn is_rolled_back(&self) -> bool {
+        matches!(self.state, State::Over(End::Condemned | End::Interrupted))
+    }
+
+    /// Hands the connection to a blocking thread and takes it back, unless the call is cancelled or panics.
+    async fn with_lease<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Lease) -> T + Send + 'static,
+    ) -> Result<T, Refused> {
+        let lease = match std::mem::replace(&mut self.state, State::Over(End::Interrupted)) {
+            State::Open(lease) => lease,
+            State::Over(end) => {
+                self.state = State::Over(end);
+                return Err(Refused::Over(end));
+            }
+        };
+        let worked = offload(move || {
+            let result = work(&lease);
+            (lease, result)
+        });
+        let (lease, result) = worked.await.map_err(Refused::ShutDown)?;
+        self.state = if lease.in_transaction() { State::Open(lease) } else { State::Over(End::Lost) };
+        Ok(result)
+    }
+}
+
+enum Refused {
+    Over(End),
+    ShutDown(rusqlite::Error),
+}
