@@ -6,6 +6,8 @@
 //!
 //! This crate is for test code. The suite's cases are no stable interface.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod servers;
 pub mod suite;
 

@@ -1,10 +1,11 @@
 //! [`Suite`]: from stands to named tests, with what was ignored or skipped said at the end.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use inbox_core::InboxStore;
@@ -116,6 +117,23 @@ impl std::fmt::Debug for Suite {
     }
 }
 
+thread_local! {
+    /// Where the last panic of this thread happened: a case runs on one thread.
+    static PANICKED_AT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Keeps the place of a panic for the case's report instead of printing it: some cases panic on
+/// purpose, and the others say what failed in their result.
+fn keep_panics_quiet() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            let place = panic.location().map(ToString::to_string).unwrap_or_default();
+            PANICKED_AT.set(place);
+        }));
+    });
+}
+
 /// The cases of a stand, by the capabilities that its store declares.
 ///
 /// # Errors
@@ -139,6 +157,7 @@ pub fn run_case<T: Stand>(
     level: Option<Level>,
     limit: Duration,
 ) -> Result<(), String> {
+    keep_panics_quiet();
     let runtime = runtime()?;
     let body = AssertUnwindSafe(|| {
         runtime.block_on(async {
@@ -168,7 +187,8 @@ fn runtime() -> Result<Runtime, String> {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text").to_owned()
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without text");
+    format!("{}: {text}", PANICKED_AT.take())
 }
 
 /// Makes a test target of one stand: `conformance!(MyStand)`, with `harness = false`.
