@@ -374,13 +374,15 @@ const TOTAL: &str = "
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
-    use anyhow::ensure;
+    use anyhow::bail;
     use inbox::sqlite::{SqliteStore, SqliteTx};
 
     pub(super) fn open(path: &str) -> anyhow::Result<SqliteStore> {
-        let path = path.strip_prefix("//").unwrap_or(path);
-        ensure!(!path.is_empty(), "the database URL names no file: use sqlite:FILE");
-        Ok(SqliteStore::new(path)?)
+        Ok(match path.strip_prefix("//").unwrap_or(path) {
+            "" => bail!("the database URL names no file: use sqlite:FILE"),
+            ":memory:" => SqliteStore::in_memory()?,
+            file => SqliteStore::new(file)?,
+        })
     }
 
     impl Ledger for SqliteStore {
