@@ -68,6 +68,6 @@ mod wait;
 pub use errors::{is_retryable, kind_of};
 pub use in_transaction::InTransaction;
 pub use schema::{SCHEMA_VERSION, ddl, grants, operator_grants};
-pub use store::PostgresStore;
 /// The driver, in the version whose transactions this crate takes.
 pub use sqlx;
+pub use store::PostgresStore;

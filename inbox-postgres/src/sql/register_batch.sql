@@ -16,7 +16,8 @@ WITH before AS MATERIALIZED (
     WHERE set_config(
         'lock_timeout',
         greatest(1, ceil(extract(epoch FROM before.deadline - clock_timestamp()) * 1000))::int::text,
-        true
+        -- Always true; reading the message is what makes the planner set it for each row.
+        message.id IS NOT NULL
     ) IS NOT NULL
     ON CONFLICT (consumer, message_id) DO NOTHING
     RETURNING message_id

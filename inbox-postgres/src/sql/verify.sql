@@ -71,13 +71,13 @@ WITH inbox AS (
     FROM inbox
     WHERE relispartition OR EXISTS (SELECT FROM pg_inherits WHERE inbox.oid IN (inhrelid, inhparent))
     UNION ALL
-    SELECT 23, true, 'it is unlogged: a crash of the server empties it, and every message is new again; run ALTER TABLE … SET LOGGED'
+    SELECT 23, true, 'it is unlogged: a crash of the server empties it, and every message is new again; run ALTER TABLE ... SET LOGGED'
     FROM inbox WHERE relpersistence = 'u'
     UNION ALL
     SELECT 24, true, 'it is temporary: other sessions do not see its registrations; use a permanent table'
     FROM inbox WHERE relpersistence = 't'
     UNION ALL
-    SELECT 25, true, 'row level security is on: a row that a policy hides is neither inserted nor found; run ALTER TABLE … DISABLE ROW LEVEL SECURITY'
+    SELECT 25, true, 'row level security is on: a row that a policy hides is neither inserted nor found; run ALTER TABLE ... DISABLE ROW LEVEL SECURITY'
     FROM inbox WHERE relrowsecurity
     UNION ALL
     SELECT 26, true, format('the trigger %I can swallow or change a registration; drop or disable it', tgname)
@@ -111,7 +111,7 @@ WITH inbox AS (
     SELECT 36, true, format('the column %s is generated and cannot be written; make it a plain column', name)
     FROM actual WHERE attgenerated <> ''
     UNION ALL
-    SELECT 37, true, 'the column registered_at has no default, and the time is the database''s to set; run ALTER … SET DEFAULT clock_timestamp()'
+    SELECT 37, true, 'the column registered_at has no default, and the time is the database''s to set; run ALTER ... SET DEFAULT clock_timestamp()'
     FROM actual WHERE name = 'registered_at' AND NOT atthasdef
     UNION ALL
     SELECT 38, true, format('the further column %I is NOT NULL without a default, so every registration fails; give it one', attname)
