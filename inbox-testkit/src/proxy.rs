@@ -192,11 +192,11 @@ impl Proxy {
     /// Blocks until the proxy's thread has done it, which is a matter of microseconds.
     fn order(&self, order: Order) -> io::Result<()> {
         let (done, reply) = blocking::channel();
-        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(Command { order, done }).is_ok());
-        match reply.recv() {
-            Ok(result) if sent => result,
-            _ => Err(io::Error::other("the proxy's thread has ended")),
+        if let Some(commands) = &self.commands {
+            let _ = commands.send(Command { order, done });
         }
+        // A command that nobody took was dropped, and its reply with it.
+        reply.recv().unwrap_or_else(|_| Err(io::Error::other("the proxy's thread has ended")))
     }
 }
 
@@ -333,10 +333,6 @@ impl Record {
         self.opened
     }
 
-    fn closed(&mut self, connection: u64) {
-        self.speaking.remove(&connection);
-    }
-
     /// Notes a packet from the client. Answers the cut that it sets off, if any.
     fn sent(&mut self, connection: u64, packet: &[u8]) -> Option<Armed> {
         self.counts.bytes_to_server += packet.len() as u64;
@@ -396,10 +392,11 @@ async fn serve(address: SocketAddr, wire: Arc<Wire>, mut orders: mpsc::Unbounded
                 let result = match order {
                     Order::Accept if listener.is_some() => Ok(()),
                     Order::Accept => listen(address).map(|it| listener = Some(it)),
-                    Order::Refuse => {
-                        listener = None;
-                        Ok(())
-                    }
+                    Order::Refuse => listener.take().map_or(Ok(Vec::new()), close).map(|waiting| {
+                        for client in waiting {
+                            connections.spawn(relay(client, Arc::clone(&wire)));
+                        }
+                    }),
                     Order::CutAll => {
                         connections.shutdown().await;
                         Ok(())
@@ -431,6 +428,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     reusable(address)?.listen(1024)
 }
 
+/// Stops listening. Answers the clients that have connected already and wait to be accepted: for
+/// them the connection is open, and the system would reset it.
+fn close(listener: TcpListener) -> io::Result<Vec<TcpStream>> {
+    let listener = listener.into_std()?;
+    let mut waiting = Vec::new();
+    loop {
+        match listener.accept() {
+            Ok((client, _)) => {
+                client.set_nonblocking(true)?;
+                waiting.push(TcpStream::from_std(client)?);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(waiting),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 async fn next_client(listener: Option<&TcpListener>) -> TcpStream {
     let Some(listener) = listener else { return std::future::pending().await };
     loop {
@@ -455,7 +469,6 @@ async fn relay(mut client: TcpStream, wire: Arc<Wire>) {
             cut.fired.send_replace(true);
         }
     }
-    wire.record().closed(connection);
 }
 
 /// Forwards both ways. Answers a cut, with the packet that set it off and was not forwarded.
