@@ -1,13 +1,15 @@
-//! What tests of an inbox need: the conformance suite, and throw-away servers.
+//! What tests of an inbox need: the conformance suite, faults, and throw-away servers.
 //!
 //! - [`suite`]: every rule of the contract as named tests, on a store of yours.
 //! - [`servers`]: PostgreSQL and PgBouncer from installed binaries, a fresh database per test,
 //!   gone afterwards even if the test process is killed.
+//! - [`proxy`]: stands in front of a server, counts round trips and cuts connections.
 //!
 //! This crate is for test code. The suite's cases are no stable interface.
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod proxy;
 pub mod servers;
 pub mod suite;
 
