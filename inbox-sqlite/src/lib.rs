@@ -1,4 +1,71 @@
-//! The inbox on SQLite, through rusqlite: `INSERT OR IGNORE`, with every 0 rows proved by reading the original.
+//! The inbox on SQLite, through [rusqlite](https://docs.rs/rusqlite): `INSERT OR IGNORE`, and every
+//! "0 rows" proved by reading the original back.
+//!
+//! | you are | see |
+//! |---|---|
+//! | async | [`SqliteStore`] with [`Inbox::process`](inbox_core::Inbox::process); the effect goes through [`SqliteTx::call`] |
+//! | not async | [`Blocking`], on a [`rusqlite::Connection`] of your own |
+//! | migrating | [`SqliteStore::create_schema`], [`create_schema_on`], [`ddl`]; then [`SqliteStore::verify`] |
+//! | retrying your own errors | [`is_retryable`] |
+//!
+//! ```
+//! use inbox_core::{Consumer, Inbox, Message, MessageId, Outcome};
+//! use inbox_sqlite::SqliteStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! let store = SqliteStore::in_memory()?; // SqliteStore::open("app.sqlite").await? in earnest
+//! store.create_schema().await?;
+//! store.call(|conn| conn.execute_batch("CREATE TABLE points (customer TEXT, amount INTEGER)")).await?;
+//!
+//! let inbox = Inbox::new(store, Consumer::new("loyalty")?);
+//! let message = Message::new(MessageId::new("payment-4711")?, "PaymentConfirmed")?;
+//! for delivery in 1..=2 {
+//!     let outcome = inbox
+//!         .process(&message, async |tx| {
+//!             tx.call(|conn| conn.execute("INSERT INTO points VALUES ('ann', 10)", [])).await?;
+//!             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//!         })
+//!         .await?;
+//!     assert_eq!(outcome.is_processed(), delivery == 1);
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # How the rules are kept
+//!
+//! | rule | how |
+//! |---|---|
+//! | R1 to R3 | the table's primary key decides; the table is STRICT, ids go in as TEXT |
+//! | R4, R17, R18 | whoever drops the connection of an open transaction rolls back, a blocking thread whose caller is gone included |
+//! | R5, R6 | transactions begin as the writer (`BEGIN IMMEDIATE`), so the wait is at begin. In one store it is a fair queue; for other connections SQLite polls, at most every 100 ms. The bound covers both |
+//! | R8 | 0 rows, and no original either, twice: `Unconfirmed` |
+//! | R9 | an error of the inbox rolls a [`SqliteTx`] back at once; a [`BlockingTx`] refuses to commit |
+//! | R10 | prepared single inserts in one call, without a bind limit |
+//! | R12 | a savepoint set at begin must still be there at commit, and so must every id; `sqlite3_get_autocommit` is asked after every call |
+//! | R13 | by result code |
+//! | R14 | the time of registering has a resolution of 1 ms, SQLite's own |
+//! | R15 | the caller's busy timeout is put back; the table is always named with its schema |
+//! | R16 | [`SqliteStore::verify`] |
+//!
+//! # What SQLite cannot show
+//!
+//! - A raw `COMMIT` in a handler commits. The library notices it, refuses what follows and reports
+//!   `TransactionLost`; it cannot undo it. A savepoint of the handler's own named `inbox_guard`, set
+//!   after a raw `COMMIT; BEGIN`, would hide it.
+//! - An I/O error during COMMIT is `UnknownOutcome`: SQLite goes on as if nothing had been
+//!   committed, but after a crash recovery may find the commit record.
+//! - Two connections on one file are two transactions: an effect written through another connection
+//!   is not protected, and inside a handler it waits for the handler's own lock until it is `BUSY`.
+//!   So does a call of the same store outside of `tx`, for any database, and `find` in memory.
+//! - Whether a busy timeout of 0 on a caller's connection hides a busy handler ([`Blocking`]).
+//! - Network file systems often do not lock. `verify` cannot tell.
+//!
+//! # Versions
+//!
+//! SQLite 3.37 or newer (STRICT tables). rusqlite 0.32 to 0.43, the one that your application uses
+//! if it is in that range. The feature `bundled`, on by default, compiles SQLite in; without it the
+//! system's library is linked.
+
 mod admin;
 mod batch;
 mod begin;
@@ -18,8 +85,6 @@ mod wait;
 
 pub use blocking::{Blocking, BlockingRegistered, BlockingTx};
 pub use errors::is_retryable;
-/// The driver, in the version whose connections this crate takes.
-pub use rusqlite;
 pub use schema::{create_schema_on, ddl};
 pub use store::SqliteStore;
 pub use tx::SqliteTx;

@@ -292,14 +292,15 @@ fn pragma<T: rusqlite::types::FromSql>(
 }
 
 fn database(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    let encoding: String = pragma(conn, table, "encoding")?;
-    report.refuse_if(
-        encoding != "UTF-8",
-        format!(
-            "the database is encoded in {encoding}: SQLite turns U+FFFE and U+FFFF into U+FFFD there and so merges ids; \
-             create the database with PRAGMA encoding = 'UTF-8'"
-        ),
-    );
+    // Tried out, since it depends on the version: 3.40 merges them, 3.54 does not.
+    let merges: bool = conn.query_row("SELECT ?1 = ?2", ["\u{ffff}", "\u{fffd}"], |row| row.get(0))?;
+    if merges {
+        let encoding: String = pragma(conn, table, "encoding")?;
+        report.refuse(format!(
+            "the database is encoded in {encoding}, where this SQLite turns U+FFFE and U+FFFF into U+FFFD and so \
+             merges ids; create the database with PRAGMA encoding = 'UTF-8'"
+        ));
+    }
     let locking: String = pragma(conn, table, "locking_mode")?;
     if locking == "exclusive" && is_on_file(conn, table)? {
         report.warn("locking_mode is EXCLUSIVE: no other connection gets in any more; set it to NORMAL");
@@ -351,6 +352,12 @@ fn journal(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
 fn writable(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
     match conn.execute(&format!("DELETE FROM {} WHERE 0", table.quoted()), []) {
         Ok(_) => Ok(()),
+        // For example a foreign key to a table that is not there.
+        Err(error) if primary_code(&error) == Some(ffi::SQLITE_ERROR) => {
+            report
+                .refuse(format!("a write to the table does not even compile ({error}): mend its definition"));
+            Ok(())
+        }
         Err(error) if primary_code(&error) == Some(ffi::SQLITE_READONLY) => {
             report.refuse(format!(
                 "the database is read-only for this connection ({error}): check permissions of file and folder, the URI, and PRAGMA query_only"
