@@ -89,3 +89,5 @@ pub use schema::{create_schema_on, ddl};
 pub use store::SqliteStore;
 pub use tx::SqliteTx;
 pub use verify::verify_on;
+/// The driver, in the version whose connections this crate takes.
+pub use rusqlite;
