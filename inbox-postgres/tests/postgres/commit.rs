@@ -24,11 +24,12 @@ async fn handled<'i>(stand: &'i Stand, id: &str) -> Guarded<'i> {
     tx
 }
 
-/// What a timeout around `begin` does.
+/// What a timeout around `begin` does. Now and then the answer is faster; then nothing is lost yet.
 async fn drop_a_nested_begin(conn: &mut PgConnection) {
-    let mut begin = Box::pin(conn.begin());
-    let polled = poll_fn(|cx| Poll::Ready(begin.as_mut().poll(cx).is_ready())).await;
-    assert!(!polled, "its answer takes a round trip");
+    while conn.is_in_transaction() {
+        let mut begin = Box::pin(conn.begin());
+        poll_fn(|cx| Poll::Ready(drop(begin.as_mut().poll(cx)))).await;
+    }
 }
 
 #[tokio::test]
