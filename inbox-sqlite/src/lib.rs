@@ -85,9 +85,9 @@ mod wait;
 
 pub use blocking::{Blocking, BlockingRegistered, BlockingTx};
 pub use errors::is_retryable;
+/// The driver, in the version whose connections this crate takes.
+pub use rusqlite;
 pub use schema::{create_schema_on, ddl};
 pub use store::SqliteStore;
 pub use tx::SqliteTx;
 pub use verify::verify_on;
-/// The driver, in the version whose connections this crate takes.
-pub use rusqlite;

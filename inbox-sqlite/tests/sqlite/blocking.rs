@@ -7,7 +7,7 @@ use inbox_core::{Error, ErrorKind, Inbox, Outcome, Registration, RetryPolicy};
 use inbox_sqlite::{Blocking, BlockingRegistered, BlockingTx, SqliteStore, create_schema_on, is_retryable};
 use rusqlite::{Connection, DropBehavior, Transaction, TransactionBehavior};
 
-use crate::support::{AppError, File, POINTS, consumer, credit, inbox, message};
+use crate::stand::{AppError, File, POINTS, consumer, credit, inbox, message};
 
 /// A file with the schema, and a connection to it in a write-ahead log.
 fn set_up() -> (File, Connection, Inbox<SqliteStore>) {

@@ -8,7 +8,7 @@ use inbox_core::{Begin, Commit, ErrorKind, Inbox, InboxStore, Transactional};
 use inbox_sqlite::SqliteStore;
 use tokio::sync::oneshot;
 
-use crate::support::{
+use crate::stand::{
     AppError, File, consumer, credit, credits, in_memory, inbox, is_registered, message, poll_once,
 };
 

@@ -1,9 +1,11 @@
 //! The store on real files and in memory. One module per part of the contract.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod blocking;
+mod commit;
 mod dropped;
-mod ends;
-mod registering;
-mod support;
-mod verifying;
-mod waiting;
+mod register;
+mod stand;
+mod verify;
+mod wait;

@@ -4,7 +4,7 @@ use inbox_core::{Begin, Commit, Error, ErrorKind, InboxStore, Outcome, Registrat
 use inbox_sqlite::{SqliteStore, SqliteTx};
 use rusqlite::{Connection, ffi};
 
-use crate::support::{
+use crate::stand::{
     AppError, File, consumer, count, credit, credits, in_memory, inbox, is_registered, message,
 };
 
@@ -221,7 +221,7 @@ async fn r12_a_commit_that_readers_hold_up_past_the_wait_is_busy_and_rolled_back
     let conn = Connection::open(file.path()).unwrap();
     let store = SqliteStore::from_connection(conn).unwrap().with_wait(std::time::Duration::from_millis(50));
     store.create_schema().await.unwrap();
-    store.call(|conn| conn.execute_batch(crate::support::POINTS)).await.unwrap();
+    store.call(|conn| conn.execute_batch(crate::stand::POINTS)).await.unwrap();
     // The rollback journal, not a write-ahead log: there a reader stops the commit.
     let reader = file.foreign();
     reader.execute_batch("BEGIN; SELECT count(*) FROM points").unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use inbox_core::{Begin, ErrorKind, Outcome, Registration, RetryPolicy};
 
-use crate::support::{AppError, File, credit, credits, in_memory, inbox, message, poll_once};
+use crate::stand::{AppError, File, credit, credits, in_memory, inbox, message, poll_once};
 
 const SHORT: Duration = Duration::from_millis(120);
 /// Far more than [`SHORT`], for a busy machine; far less than the default wait.

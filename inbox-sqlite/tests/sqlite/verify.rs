@@ -4,7 +4,7 @@ use inbox_core::{ErrorKind, TableName};
 use inbox_sqlite::{SqliteStore, ddl, verify_on};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::support::File;
+use crate::stand::File;
 
 fn table() -> TableName {
     TableName::new("main", "inbox").unwrap()

@@ -9,7 +9,7 @@ use inbox_core::{
 };
 use inbox_sqlite::SqliteStore;
 
-use crate::support::{AppError, File, count, credit, credits, in_memory, inbox, is_registered, message};
+use crate::stand::{AppError, File, count, credit, credits, in_memory, inbox, is_registered, message};
 
 #[tokio::test]
 async fn r02_a_duplicate_shows_the_original() {
