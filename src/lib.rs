@@ -1,7 +1,22 @@
 //! Exactly-once effects from at-least-once delivery: register a message's id in your own database
 //! transaction, together with the effect.
 //!
-//! This package re-exports `inbox-core`, and one module per backend, each behind a feature.
+//! This package re-exports [`inbox_core`] whole, and one module per backend, each behind a feature of
+//! the same name. No feature is on by default.
+//!
+//! | feature | module | database |
+//! |---|---|---|
+//! | `postgres` | `inbox::postgres` | PostgreSQL 12 or later, through sqlx |
+//! | `sqlite` | `inbox::sqlite` | SQLite 3.37 or later, through rusqlite; compiled in |
+//!
+//! Each backend's module re-exports its driver (`inbox::postgres::sqlx`, `inbox::sqlite::rusqlite`), in
+//! the version whose transactions it takes.
+//!
+//! Start at [`Inbox`]: [`Inbox::process`] handles one message exactly once, [`Inbox::register`] takes a
+//! transaction of yours. What an error means and what to do about it is in the table of [`ErrorKind`].
+//!
+//! To write a store of your own, implement [`Begin`], [`Transactional`], [`InboxStore`] and
+//! [`Administer`], and run the conformance suite of the crate `inbox-testkit` on it.
 
 pub use inbox_core::*;
 
@@ -9,3 +24,8 @@ pub use inbox_core::*;
 pub use inbox_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use inbox_sqlite as sqlite;
+
+/// Compiles the README's Rust, and runs what needs no server.
+#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
