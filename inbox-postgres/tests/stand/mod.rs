@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use inbox_core::{BoxError, Error};
 use inbox_postgres::PostgresStore;
 use inbox_testkit::postgres::{self as blocks, PgTx};
-use inbox_testkit::servers::{PgBouncer, PgBouncerOptions, PostgresServer, ServerError, Wanted};
+use inbox_testkit::servers::{Database, PgBouncer, PgBouncerOptions, PostgresServer, ServerError, Wanted};
 use inbox_testkit::suite::{Damage, Fresh, Level, Need, Probe, Stand};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -16,7 +16,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 pub(crate) struct PostgresStand {
     server: PostgresServer,
     pooler: Option<PgBouncer>,
-    /// By database: a pool that goes straight to the server, for the probe.
+    /// By database: a pool of the probe's own. It goes straight to the server, and must not be the
+    /// store's: a leaked transaction would be asked about itself.
     beside: Mutex<HashMap<String, PgPool>>,
 }
 
@@ -33,6 +34,31 @@ impl PostgresStand {
         let mut stand = Self::start(Wanted::Any)?;
         stand.pooler = Some(block_on(PgBouncer::start(&stand.server, options))?);
         Ok(stand)
+    }
+
+    pub(crate) async fn fresh_database(&self) -> Result<Database, ServerError> {
+        self.server.fresh_database().await
+    }
+
+    /// A store over empty tables in a database, whatever stood there before.
+    pub(crate) async fn store_in(&self, database: &Database) -> Result<PostgresStore, BoxError> {
+        let beside = blocks::pool(database.url()).await?;
+        blocks::execute_beside(&beside, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
+        blocks::create_effects(&beside).await?;
+        PostgresStore::new(beside.clone()).create_schema().await?;
+        self.beside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(database.name().to_owned(), beside.clone());
+
+        Ok(match &self.pooler {
+            None => PostgresStore::new(blocks::pool(database.url()).await?),
+            Some(pooler) => {
+                let options: PgConnectOptions = pooler.url_of(database).parse()?;
+                let pool = PgPoolOptions::new().max_connections(10);
+                PostgresStore::new(pool.connect_with(options.statement_cache_capacity(0)).await?).unprepared()
+            }
+        })
     }
 
     fn beside(&self, store: &PostgresStore) -> PgPool {
@@ -59,23 +85,8 @@ impl Stand for PostgresStand {
     }
 
     async fn fresh(&self) -> Result<Fresh<PostgresStore>, BoxError> {
-        let database = self.server.fresh_database().await?;
-        let beside = blocks::pool(database.url()).await?;
-        blocks::create_effects(&beside).await?;
-        PostgresStore::new(beside.clone()).create_schema().await?;
-        self.beside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(database.name().to_owned(), beside.clone());
-
-        let store = match &self.pooler {
-            None => PostgresStore::new(beside),
-            Some(pooler) => {
-                let options: PgConnectOptions = pooler.url_of(&database).parse()?;
-                let pool = PgPoolOptions::new().max_connections(10);
-                PostgresStore::new(pool.connect_with(options.statement_cache_capacity(0)).await?).unprepared()
-            }
-        };
+        let database = self.fresh_database().await?;
+        let store = self.store_in(&database).await?;
         Ok(Fresh::new(store, database))
     }
 

@@ -10,12 +10,13 @@ mod r12_commits;
 mod r15_schema;
 mod r17_cancelled;
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use inbox_core::{Error, ErrorKind, Message, MessageId, Original, Registration};
 
@@ -132,20 +133,34 @@ fn assert_kind<T: std::fmt::Debug>(result: Result<T, Error>, kind: ErrorKind) {
     }
 }
 
+/// Whether a call has answered. One that should wait must not have, when its turn comes.
+#[derive(Default)]
+struct Answered(Cell<bool>);
+
+impl Answered {
+    async fn note<T>(&self, call: impl Future<Output = T>) -> T {
+        let answer = call.await;
+        self.0.set(true);
+        answer
+    }
+}
+
 /// Waits until the engine's own view says that the session waits for another one.
-async fn until_waiting(stage: &dyn Stage, session: &str) {
-    until("the session waits", async || stage.is_waiting(session).await).await;
+async fn until_waiting(stage: &dyn Stage, session: &str, call: &Answered) {
+    until("the session waits", async || {
+        assert!(!call.0.get(), "the call answered instead of waiting for the transaction that holds the id");
+        stage.is_waiting(session).await
+    })
+    .await;
 }
 
 /// Looks again and again until a state of the engine is reached; no outcome depends on the pause.
 async fn until(what: &str, mut reached: impl AsyncFnMut() -> bool) {
-    for _ in 0..2_000 {
-        if reached().await {
-            return;
-        }
+    let started = Instant::now();
+    while !reached().await {
+        assert!(started.elapsed() < Duration::from_secs(10), "{what}: not within 10 seconds");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    panic!("{what}: not within 10 seconds");
 }
 
 /// Polls a future at most `polls` times, then drops it.

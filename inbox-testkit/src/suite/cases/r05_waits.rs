@@ -5,7 +5,9 @@ use std::time::Duration;
 use inbox_core::{Error, ErrorKind, Message, Registration, Waits};
 use tokio::task::yield_now;
 
-use super::{assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, until_waiting};
+use super::{
+    Answered, assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, until_waiting,
+};
 use crate::suite::Need;
 use crate::suite::stage::{Session, Stage, TestInbox};
 
@@ -40,14 +42,15 @@ async fn second_copy(stage: &dyn Stage, inbox: &dyn TestInbox, copy: &Message, h
         Waits::WhenRegistering => {
             let mut second = inbox.begin().await.expect("begin");
             let session = if stage.offers(Need::WaitView) { Some(second.id().await) } else { None };
+            let call = Answered::default();
             let ending = async {
                 match &session {
-                    Some(session) => until_waiting(stage, session).await,
+                    Some(session) => until_waiting(stage, session, &call).await,
                     None => yield_now().await,
                 }
                 end(stage, first, how).await;
             };
-            let (answer, ()) = tokio::join!(second.register(copy), ending);
+            let (answer, ()) = tokio::join!(call.note(second.register(copy)), ending);
             commit_if_answered(second, answer).await
         }
         _ => {
@@ -118,16 +121,17 @@ cases! {
             (inbox.begin().await.expect("begin"), inbox.begin().await.expect("begin"));
         let (second_id, third_id) = (second.id().await, third.id().await);
 
+        let call = Answered::default();
         let answered = async |mut tx: Box<dyn Session + '_>| {
-            let answer = tx.register(&copy).await?;
+            let answer = call.note(tx.register(&copy)).await?;
             if answer.is_new() {
                 tx.effect("m-1").await.expect("effect");
             }
             commit_if_answered(tx, Ok(answer)).await
         };
         let ending = async {
-            until_waiting(&*stage, &second_id).await;
-            until_waiting(&*stage, &third_id).await;
+            until_waiting(&*stage, &second_id, &call).await;
+            until_waiting(&*stage, &third_id, &call).await;
             first.rollback().await.expect("rollback");
         };
         let (second, third, ()) = tokio::join!(answered(second), answered(third), ending);
@@ -258,12 +262,13 @@ cases! {
         let mut second = hold(&*inbox, &message("b")).await;
         let session = first.id().await;
         let (a, b) = (message("a"), message("b"));
+        let call = Answered::default();
         let one = async {
-            let answer = first.register(&b).await;
+            let answer = call.note(first.register(&b)).await;
             commit_if_answered(first, answer).await
         };
         let other = async {
-            until_waiting(&*stage, &session).await;
+            until_waiting(&*stage, &session, &call).await;
             let answer = second.register(&a).await;
             commit_if_answered(second, answer).await
         };

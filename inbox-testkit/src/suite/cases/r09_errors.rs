@@ -3,7 +3,9 @@
 use inbox_core::{ErrorKind, Registration};
 use tokio::select;
 
-use super::{assert_duplicate, assert_kind, cases, deliver, handle, hold, message, messages, until_waiting};
+use super::{
+    Answered, assert_duplicate, assert_kind, cases, deliver, handle, hold, message, messages, until_waiting,
+};
 use crate::suite::stage::{HandlerError, Script, Step};
 
 cases! {
@@ -82,10 +84,10 @@ cases! {
         let holder = hold(&*inbox, &message("m-1")).await;
         let mut tx = inbox.begin().await.expect("begin");
         let session = tx.id().await;
-        let copy = message("m-1");
+        let (copy, call) = (message("m-1"), Answered::default());
         select! {
             answer = tx.register(&copy) => panic!("it did not wait: {answer:?}"),
-            () = until_waiting(&*stage, &session) => {}
+            () = until_waiting(&*stage, &session, &call) => {}
         }
         holder.commit().await.expect("commit");
         let _ = tx.effect("m-1").await;

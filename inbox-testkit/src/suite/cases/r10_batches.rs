@@ -2,7 +2,7 @@
 
 use inbox_core::{Message, Registration};
 
-use super::{assert_duplicate, cases, deliver, handle, hold, message, messages, until_waiting};
+use super::{Answered, assert_duplicate, cases, deliver, handle, hold, message, messages, until_waiting};
 use crate::suite::stage::{Session, TestInbox};
 
 async fn register_committed(inbox: &dyn TestInbox, batch: &[Message]) -> Vec<Registration> {
@@ -142,13 +142,14 @@ cases! {
         let mut second = inbox.begin().await.expect("begin");
         let (first_id, second_id) = (first.id().await, second.id().await);
         let (down, up) = (messages(&["z", "m", "a"]), messages(&["a", "m", "z"]));
+        let call = Answered::default();
         let ending = async {
-            until_waiting(&*stage, &first_id).await;
-            until_waiting(&*stage, &second_id).await;
+            until_waiting(&*stage, &first_id, &call).await;
+            until_waiting(&*stage, &second_id, &call).await;
             holder.rollback().await.expect("rollback");
         };
         let answered = async |mut tx: Box<dyn Session + '_>, batch: &[Message]| {
-            let answers = tx.register_batch(batch).await.expect("no deadlock");
+            let answers = call.note(tx.register_batch(batch)).await.expect("no deadlock");
             tx.commit().await.expect("commit");
             letters(&answers)
         };
