@@ -1,0 +1,37 @@
+//! The unit test of a consumer that the README shows, as a consumer's author would write it.
+
+// region: unit test
+use inbox::sqlite::SqliteStore;
+use inbox::{Consumer, Inbox, Message, MessageId};
+
+/// The code under test: credits a payment's points.
+async fn on_payment(inbox: &Inbox<SqliteStore>, id: &str, points: i64) -> anyhow::Result<()> {
+    let message = Message::new(MessageId::new(id)?, "PaymentConfirmed")?;
+    inbox
+        .process(&message, async |tx| {
+            tx.call(move |db| db.execute("UPDATE account SET points = points + ?1", [points])).await?;
+            anyhow::Ok(())
+        })
+        .await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_payment_delivered_three_times_is_credited_once() -> anyhow::Result<()> {
+    let store = SqliteStore::in_memory()?;
+    store.create_schema().await?;
+    store
+        .call(|db| db.execute_batch("CREATE TABLE account (points INTEGER); INSERT INTO account VALUES (0)"))
+        .await?;
+    let inbox = Inbox::new(store.clone(), Consumer::new("loyalty")?);
+
+    for _delivery in 1..=3 {
+        on_payment(&inbox, "payment-17", 10).await?;
+    }
+
+    let points: i64 =
+        store.call(|db| db.query_row("SELECT points FROM account", [], |row| row.get(0))).await?;
+    assert_eq!(points, 10);
+    Ok(())
+}
+// endregion: unit test
