@@ -5,9 +5,11 @@ use std::collections::{HashMap, HashSet};
 use inbox_core::{BatchPlan, Error, Message, Original, RegisterBatch, Registration};
 use sqlx::PgConnection;
 
-use crate::register::PAIRS;
 use crate::wait::Wait;
 use crate::{PostgresStore, errors, guard, original, transaction};
+
+/// How often the pair of insert and look is made: once more, since a purge may lie between the two (R8).
+const PAIRS: usize = 2;
 
 /// Registers many messages in the transaction that is open on `conn`.
 pub(crate) async fn register_batch(

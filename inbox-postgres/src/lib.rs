@@ -3,7 +3,7 @@
 //! [`PostgresStore`] is the store; `inbox-core` has the vocabulary and what to do with it.
 //!
 //! ```no_run
-//! # async fn example(pool: sqlx::PgPool) -> Result<(), inbox_core::Error> {
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
 //! use inbox_core::{Consumer, Inbox, Message, MessageId, Registered};
 //! use inbox_postgres::PostgresStore;
 //!
@@ -13,9 +13,7 @@
 //! let inbox = Inbox::new(store, Consumer::new("loyalty")?);
 //! let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?;
 //!
-//! let tx = inbox.begin().await?;
-//! # drop(tx);
-//! # let tx = pool.begin().await.unwrap();
+//! let tx = pool.begin().await?;
 //! match inbox.register(tx, &message).await? {
 //!     Registered::New(tx) => {
 //!         // … write the effect through `tx` …
@@ -34,10 +32,10 @@
 //! | R1 to R5 | the primary key (consumer, message_id) and `ON CONFLICT (consumer, message_id) DO NOTHING`; a second insert of an uncommitted id waits for its transaction | under REPEATABLE READ and SERIALIZABLE an id that was registered after the snapshot is `Retryable` (40001), sometimes only at commit |
 //! | R6 the bound of a wait | `lock_timeout`, set and restored inside the insert's statement; in a batch set anew before each row | a lock on the whole table (`ALTER TABLE`, `VACUUM FULL`) is waited for under the session's own `lock_timeout`; one id held by several transactions in a row, each rolled back, is waited for once for each |
 //! | R7 ids byte for byte | `text COLLATE "C"` | |
-//! | R8 duplicates are proved | the original is read, if need be in a second statement, whose snapshot is younger than the wait | |
+//! | R8 duplicates are proved | the original is read; one that was waited for is too new for the statement's snapshot, and a second statement reads it | |
 //! | R9 errors condemn | the server aborts the transaction; where it did not, a statement that fails is sent | rolling back to a savepoint set before the call lifts it; a call by reference that is *cancelled* cannot be condemned: roll back, or use the handle of `Inbox::begin`, which refuses to commit |
 //! | R10 batches | three arrays, `unnest`, sorted by bytes | |
-//! | R12 certain commits | a setting local to the transaction counts its registrations; the commit proves the count and chains | a transaction without registrations that was ended and begun again by SQL is not noticed |
+//! | R12 certain commits | a setting local to the transaction counts its registrations; the commit proves the count and chains | a transaction without registrations that was ended and begun again by SQL is not noticed, nor is, by reference, a COMMIT sent as SQL before the call |
 //! | R13 kinds | by SQLSTATE, see [`kind_of`] | |
 //! | R15 no traces | no DDL; `lock_timeout` is restored; tables are named with their schema | the setting `inbox.registered` stays known to a session, empty |
 //! | R16 | [`PostgresStore::verify`] | |

@@ -1,14 +1,15 @@
-//! Registering one message: `sql/register.sql`, and a second look where the first proves nothing.
+//! Registering one message: `sql/register.sql`, run again where it proves nothing.
 
 use inbox_core::{Error, ErrorKind, Original, Register, Registration};
 use sqlx::PgConnection;
 
-use crate::original::{self, OriginalRow};
+use crate::original::OriginalRow;
 use crate::wait::Wait;
 use crate::{PostgresStore, errors, guard, transaction};
 
-/// How often a pair of insert and look is made: once more, since a purge may lie between the two (R8).
-pub(crate) const PAIRS: usize = 2;
+/// How often the statement runs until an answer is given up (R8). The second run sees what the
+/// first waited for; a third is for a purge and yet another transaction between the two.
+const RUNS: usize = 3;
 
 /// Registers a message in the transaction that is open on `conn`.
 pub(crate) async fn register_if_new(
@@ -18,20 +19,17 @@ pub(crate) async fn register_if_new(
 ) -> Result<Registration, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
     let wait = Wait::start(request.wait.unwrap_or(store.wait()));
-    for _ in 0..PAIRS {
-        let seen = match insert(store, conn, request, &wait).await? {
+    for _ in 0..RUNS {
+        match insert(store, conn, request, &wait).await? {
             Inserted::New => return Ok(Registration::New),
-            Inserted::Seen(original) => Some(original),
-            Inserted::Nothing => look_again(store, conn, request).await?,
-        };
-        if let Some(original) = seen {
-            return Ok(original.compare(request.message));
+            Inserted::Seen(original) => return Ok(original.compare(request.message)),
+            Inserted::Nothing => {}
         }
     }
     Err(Error::new(ErrorKind::Unconfirmed, request.doing()))
 }
 
-/// What the insert's statement shows.
+/// What one run of the statement shows.
 enum Inserted {
     New,
     /// Not inserted, and the original was there before the statement began.
@@ -69,15 +67,4 @@ async fn insert(
             .check(|| request.doing())
             .map(Inserted::Seen),
     }
-}
-
-/// Looks for the original in a statement, and so under READ COMMITTED a snapshot, of its own.
-async fn look_again(
-    store: &PostgresStore,
-    conn: &mut PgConnection,
-    request: &Register<'_>,
-) -> Result<Option<Original>, Error> {
-    let id = request.message.id().as_str();
-    let mut found = original::read(store, conn, request.consumer, &[id], || request.doing()).await?;
-    Ok(found.remove(id))
 }

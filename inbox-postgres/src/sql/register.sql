@@ -28,9 +28,9 @@ SELECT counted.new,
        END
 FROM before
 CROSS JOIN counted
--- Optimistic: this statement's snapshot is older than its wait. A row that is seen proves the
--- duplicate; a row that is not seen proves nothing. LIMIT keeps the subquery whole, so that a new
--- id never looks.
+-- This statement's snapshot is older than its wait: a row that is seen proves the duplicate, a row
+-- that is not seen proves nothing, and the statement is run again. LIMIT keeps the subquery whole,
+-- so that a new id never looks.
 LEFT JOIN LATERAL (
     SELECT event_type,
            fingerprint,

@@ -159,7 +159,7 @@ async fn r16_what_is_harmless_is_accepted() {
 async fn r16_a_temporary_table_is_refused() {
     let stand = Stand::new().await;
     let pool = stand.inbox_with(&[], 1).await.store().pool().clone();
-    run(&mut *pool.acquire().await.unwrap(), "CREATE TEMP TABLE inbox (LIKE public.inbox INCLUDING ALL)")
+    run(&mut pool.acquire().await.unwrap(), "CREATE TEMP TABLE inbox (LIKE public.inbox INCLUDING ALL)")
         .await;
     let schema: String =
         sqlx::query_scalar("SELECT pg_my_temp_schema()::regnamespace::text").fetch_one(&pool).await.unwrap();

@@ -41,7 +41,7 @@ async fn holder<'i>(
 }
 
 #[tokio::test]
-async fn r05_who_waited_for_a_commit_gets_a_duplicate_proved_by_a_second_look() {
+async fn r05_who_waited_for_a_commit_gets_a_duplicate_proved_by_a_younger_snapshot() {
     let stand = Stand::new().await;
     let holder = holder(&stand, "m").await;
     let (_, single) = waiter(&stand, &["m"]).await;
