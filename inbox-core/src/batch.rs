@@ -87,10 +87,11 @@ where
     // Stable: of equal ids the one that came first is registered first.
     order.sort_by(|&a, &b| request.messages[a].id().cmp(request.messages[b].id()));
 
-    let deadline = request.wait.map(|wait| Instant::now() + wait);
+    // A wait too long for the clock is no bound.
+    let deadline = request.wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut answers = vec![Registration::New; request.messages.len()];
     for position in order {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now())).or(request.wait);
         let single =
             Register::new(request.consumer, &request.messages[position]).wait(left).guarded(request.guarded);
         answers[position] = store.register_if_new(tx, &single).await?;

@@ -5,9 +5,31 @@ use std::future::Future;
 /// An asynchronous function of one argument, whose future can be named and so be required `Send`.
 ///
 /// Implemented for every `async |tx| …` closure and `async fn` item of the right shape; there is
-/// nothing to implement by hand. A closure may capture by reference. An `async move` closure, or
-/// one that changes what it captured, does not fit: capture a reference (`let sent = &sent;`) and
-/// change through it (an atomic, a mutex).
+/// nothing to implement by hand. A closure may capture by reference. Of two forms the compiler says
+/// that the closure "does not implement `FnMut`":
+///
+/// - one that **changes** what it captured. It may run several times, so return the value instead
+///   ([`Outcome::Processed`](crate::Outcome::Processed) brings it), or change through a reference;
+/// - an **`async move`** one that owns what it captured. Leave `move` out, and let the function or the
+///   task around it own that.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// # use inbox_core::{Begin, Error, Inbox, Message};
+/// # mod tokio { pub fn spawn(_: impl Future<Output: Send + 'static> + Send + 'static) {} }
+/// # async fn credit<Tx>(_: &mut Tx, _: &str) -> Result<u32, Error> { Ok(10) }
+/// # fn example<S: Begin + 'static>(inbox: Inbox<S>, message: Message, account: String) {
+///
+/// tokio::spawn(async move {
+///     let runs = AtomicU32::new(0); // the task owns `runs` and `account`, the handler borrows them
+///     let handler = async |tx: &mut S::Tx| {
+///         runs.fetch_add(1, Ordering::Relaxed); // not `runs += 1`
+///         credit(tx, &account).await
+///     };
+///     inbox.process(&message, handler).await
+/// });
+/// # }
+/// ```
 pub trait Handler<T, R>: AsyncFnMut(T) -> R + FnMut(T) -> <Self as Handler<T, R>>::Fut {
     /// The handler's future.
     type Fut: Future<Output = R>;

@@ -4,7 +4,9 @@ use std::future::Future;
 
 use tracing::Instrument;
 
-use crate::{Begin, Error, Handler, Inbox, Message, Original, Registration, RetryState};
+use crate::{
+    Begin, Error, ErrorKind, GuardedTx, Handler, Inbox, Message, Original, Registration, RetryState,
+};
 
 /// How one message ended. Either way it may be acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +46,8 @@ impl<S: Begin> Inbox<S> {
     /// was in fact a commit the answer is `Duplicate`.
     ///
     /// An error of the handler rolls back and is returned as it is; see
-    /// [`process_retrying`](Self::process_retrying) for its own deadlocks. A panic rolls back and
+    /// [`process_retrying`](Self::process_retrying) for its own deadlocks. If the rollback finds that
+    /// the handler had ended the transaction, the error is `TransactionLost` instead. A panic rolls back and
     /// unwinds (R18). Dropping the future rolls back (R17).
     ///
     /// The handler is an `async |tx| …` closure or an `async fn` item; see [`Handler`] for the two
@@ -117,10 +120,29 @@ impl<S: Begin> Inbox<S> {
             tracing::debug!(outcome = "duplicate", "message already registered");
             return Ok(Outcome::Duplicate(original));
         }
-        let value = handler(&mut tx).await.map_err(Failure::Handler)?;
-        tx.commit().await?;
-        tracing::debug!(outcome = "processed", "message processed");
-        Ok(Outcome::Processed(value))
+        match handler(&mut tx).await {
+            Ok(value) => {
+                tx.commit().await?;
+                tracing::debug!(outcome = "processed", "message processed");
+                Ok(Outcome::Processed(value))
+            }
+            Err(error) => Err(roll_back_after(error, tx).await),
+        }
+    }
+}
+
+/// Rolls back after the handler's error, which is the failure unless the transaction turns out to be lost.
+///
+/// A transaction that was ended behind our back may have committed the registration and half of the
+/// effect: another run would find its own registration and call the message a duplicate.
+pub(crate) async fn roll_back_after<S, E>(error: E, tx: GuardedTx<'_, S, S::Tx>) -> Failure<E>
+where
+    S: Begin,
+{
+    match tx.rollback().await {
+        Err(lost) if lost.kind() == ErrorKind::TransactionLost => Failure::Inbox(lost),
+        // The transaction is over in any case; what the caller wants to know is why the handler failed.
+        _ => Failure::Handler(error),
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use tracing::Instrument;
 
-use crate::process::{Failure, run_again};
+use crate::process::{Failure, roll_back_after, run_again};
 use crate::{BatchHandler, Begin, Error, ErrorKind, Inbox, Message, Original, Registration};
 
 /// How one message of a batch ended.
@@ -115,7 +115,9 @@ impl<S: Begin> Inbox<S> {
             .map(|(message, _)| message)
             .collect();
         if !new.is_empty() {
-            handler(&mut tx, &new).await.map_err(Failure::Handler)?;
+            if let Err(error) = handler(&mut tx, &new).await {
+                return Err(roll_back_after(error, tx).await);
+            }
             tx.commit().await?;
         }
         tracing::debug!(processed = new.len(), known = messages.len() - new.len(), "batch processed");

@@ -138,7 +138,8 @@ impl<'a> Commit<'a> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot register in a `{Tx}`",
     label = "this is not a transaction of the store's database",
-    note = "pass the transaction in which the effect is written (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
+    note = "pass the transaction in which the effect is written (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect",
+    note = "by reference pass `&mut tx`; in sqlx `&mut *tx` is the plain connection inside it"
 )]
 #[async_trait]
 pub trait InboxStore<Tx: Send>: Send + Sync {
@@ -176,6 +177,11 @@ pub trait InboxStore<Tx: Send>: Send + Sync {
 }
 
 /// A store that can end a transaction and tell for certain how it ended (R12).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot register in and commit a `{Tx}`",
+    label = "this is not a transaction of the store's database",
+    note = "pass the transaction in which the effect is written, by value (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
+)]
 pub trait Transactional<Tx: Send>: InboxStore<Tx> {
     /// Commits, and answers `Ok` only if the commit is certain and the registrations of `request`
     /// were still in the transaction.
@@ -191,7 +197,8 @@ pub trait Transactional<Tx: Send>: InboxStore<Tx> {
     ///
     /// # Errors
     ///
-    /// `Unavailable` or what the engine reports; the transaction is over in any case.
+    /// `TransactionLost` if the transaction had been ended behind the store's back, so that an effect
+    /// may be committed; `Unavailable` or what the engine reports. The transaction is over in any case.
     fn rollback<'a>(&'a self, tx: Tx) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a;

@@ -36,6 +36,10 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
         })
     }
 
+    /// Rolls back; of a nested transaction, to its savepoint.
+    ///
+    /// ROLLBACK AND CHAIN fails where no transaction is open; a plain ROLLBACK only warns, and the
+    /// driver does not see the warning.
     fn rollback<'a>(&'a self, tx: Transaction<'c, Postgres>) -> BoxFuture<'a, Result<(), Error>>
     where
         Transaction<'c, Postgres>: 'a,
@@ -43,7 +47,11 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
         Box::pin(async move {
             let doing = || "roll back a transaction".to_owned();
             transaction::refuse_lost(&tx, doing)?;
-            tx.rollback().await.map_err(|source| errors::error(doing(), source))
+            match transaction::depth(&tx) {
+                1 => roll_back_outermost(tx).await,
+                _ => tx.rollback().await,
+            }
+            .map_err(|source| errors::error(doing(), source))
         })
     }
 }
@@ -57,6 +65,12 @@ async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: Commit<'_>
         }
         Err(failed) => Err(failed.into_error(&request, errors::commit_error)),
     }
+}
+
+async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>) -> Result<(), sqlx::Error> {
+    sqlx::raw_sql("ROLLBACK AND CHAIN").execute(&mut *tx).await?;
+    end_chained(&mut tx).await;
+    Ok(())
 }
 
 /// Nothing is committed yet by a savepoint's release, so no outcome is unknown.

@@ -72,8 +72,7 @@ pub async fn write_effect(tx: &mut PgTx, name: &str) -> Result<(), BoxError> {
 ///
 /// sqlx's.
 pub async fn count_effects(pool: &PgPool, name: &str) -> Result<i64, BoxError> {
-    let count =
-        sqlx::query_scalar("SELECT count(*) FROM effect WHERE name = $1").bind(name).persistent(false);
+    let count = sqlx::query_scalar("SELECT count(*) FROM effect WHERE name = $1").bind(name);
     Ok(count.fetch_one(pool).await?)
 }
 

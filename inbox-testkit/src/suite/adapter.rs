@@ -142,6 +142,10 @@ impl<T: Stand> OpenedInbox<'_, T> {
             Step::Fail => Err(HandlerError::Failed),
             Step::Panic => panic!("the handler panics, as the case wants"),
             Step::Hang => std::future::pending().await,
+            Step::CommitAndFail => {
+                let ended = self.opened.probe().execute(tx, "COMMIT").await;
+                ended.map_err(HandlerError::Effect).and(Err(HandlerError::Failed))
+            }
         }
     }
 }

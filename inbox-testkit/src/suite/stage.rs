@@ -135,6 +135,8 @@ pub(super) enum Step {
     Panic,
     /// Write the effect, then never return.
     Hang,
+    /// Write the effect, end the transaction by a raw COMMIT, then fail.
+    CommitAndFail,
 }
 
 /// The handler's error type in the suite.

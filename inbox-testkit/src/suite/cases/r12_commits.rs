@@ -3,6 +3,7 @@
 use inbox_core::{ErrorKind, Registration};
 
 use super::{assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, messages};
+use crate::suite::stage::{HandlerError, Script, Step};
 
 cases! {
     /// After `Ok` of a commit another session finds the registration and the effect.
@@ -81,6 +82,31 @@ cases! {
         assert_kind(tx.commit().await, ErrorKind::TransactionLost);
         assert_eq!(stage.effects("m-1").await, 0);
         assert_eq!(deliver(&*inbox, &message("m-1")).await, Registration::New);
+    }
+
+    /// A handler that ends the transaction and then fails is `TransactionLost`, not the handler's error:
+    /// run again, the message would be a duplicate of its own half effect.
+    once(ProvedCommit, Sql) fn r12_lost_under_a_failing_handler_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let script = Script::new(|_| Step::CommitAndFail);
+        let lost = inbox.process(&message("m-1"), &script).await;
+        assert!(
+            matches!(&lost, Err(HandlerError::Inbox(error)) if error.kind() == ErrorKind::TransactionLost),
+            "{lost:?}"
+        );
+        assert_eq!(script.calls(), 1);
+    }
+
+    /// The same in a batch, which must not fall back to handling its messages one by one.
+    once(ProvedCommit, Sql) fn r12_lost_under_a_failing_batch_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let script = Script::new(|_| Step::CommitAndFail);
+        let lost = inbox.process_batch(&messages(&["m-1", "m-2"]), &script).await;
+        assert!(
+            matches!(&lost, Err(HandlerError::Inbox(error)) if error.kind() == ErrorKind::TransactionLost),
+            "{lost:?}"
+        );
+        assert_eq!(script.calls(), 1);
     }
 
     /// A registration of the guard that a savepoint undid refuses the commit (B33): the caller was
