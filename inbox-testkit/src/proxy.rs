@@ -214,7 +214,9 @@ impl Drop for Proxy {
 /// It lets the server end the session before the client learns anything: the server gets the end of
 /// the stream, and once it has closed the connection too, so is the client's. So when the client
 /// sees its connection lost, the server's transaction is over and its locks are free: a test needs
-/// no pause. The text may be spread over packets; before a cut the packets ahead of the last are then forwarded.
+/// no pause.
+///
+/// A text that is spread over packets is found as well. Those ahead of the last have been forwarded by then.
 ///
 /// Dropping this does not disarm the cut.
 #[derive(Debug)]
@@ -229,7 +231,8 @@ impl Fault {
         self.fired.wait_for(|fired| *fired).await.is_ok()
     }
 
-    /// Whether the connection has been cut.
+    /// Whether the connection has been cut: true at the latest when the client sees it lost, and so,
+    /// unlike [`fired`](Self::fired), of use after the client's work to fail a test where nothing was cut.
     pub fn has_fired(&self) -> bool {
         *self.fired.borrow()
     }
@@ -465,8 +468,9 @@ async fn relay(mut client: TcpStream, wire: Arc<Wire>) {
         let _ = server.set_nodelay(true);
         if let Ok(Some((cut, packet))) = exchange(&mut client, &mut server, connection, &wire).await {
             let _ = end_session(&mut server, cut.moment, &packet).await;
-            drop(client);
+            // In this order, so that who sees the connection lost can see why.
             cut.fired.send_replace(true);
+            drop(client);
         }
     }
 }

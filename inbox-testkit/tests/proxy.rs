@@ -282,8 +282,9 @@ fn it_outlives_the_runtime_that_it_was_started_in() -> Result {
 
 #[test]
 fn a_server_that_is_not_there_closes_the_connection() -> Result {
-    let nobody = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let proxy = Proxy::start(nobody)?;
+    let nobody = Proxy::start(Echo::start()?.address)?;
+    nobody.refuse()?;
+    let proxy = Proxy::start(nobody.address())?;
     assert_eq!(Client::connect(&proxy)?.rest(), "");
     Ok(())
 }
