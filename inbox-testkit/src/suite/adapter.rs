@@ -173,6 +173,16 @@ impl<T: Stand> TestInbox for OpenedInbox<'_, T> {
         self.inbox.process(message, async |tx| self.step(tx, message.id(), script).await).await
     }
 
+    async fn process_retrying(
+        &self,
+        message: &Message,
+        script: &Script,
+    ) -> Result<Outcome<()>, HandlerError> {
+        let retryable = |error: &HandlerError| matches!(error, HandlerError::Failed);
+        let handler = async |tx: &mut TxOf<T>| self.step(tx, message.id(), script).await;
+        self.inbox.process_retrying(message, retryable, handler).await
+    }
+
     async fn process_batch(
         &self,
         messages: &[Message],

@@ -61,6 +61,10 @@ pub(super) trait TestInbox: Send + Sync {
 
     async fn process(&self, message: &Message, script: &Script) -> Result<Outcome<()>, HandlerError>;
 
+    /// Runs [`Step::Fail`] again, as an application does with its own deadlocks.
+    async fn process_retrying(&self, message: &Message, script: &Script)
+    -> Result<Outcome<()>, HandlerError>;
+
     async fn process_batch(
         &self,
         messages: &[Message],

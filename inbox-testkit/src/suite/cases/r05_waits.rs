@@ -1,15 +1,16 @@
 //! R5 and R6: in flight is never a duplicate; the wait is bounded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use inbox_core::{Error, ErrorKind, Message, Registration, Waits};
+use inbox_core::{Error, ErrorKind, Message, Registration, RetryPolicy, Waits};
 use tokio::task::yield_now;
 
 use super::{
     Answered, assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, until_waiting,
 };
 use crate::suite::Need;
-use crate::suite::stage::{Session, Stage, TestInbox};
+use crate::suite::stage::{HandlerError, Script, Session, Stage, Step, TestInbox};
 
 const SHORT: Duration = Duration::from_millis(200);
 
@@ -280,6 +281,30 @@ cases! {
             deliver(&*inbox, &message(text)).await;
             assert!(inbox.find(&id(text)).await.expect("find").is_some(), "{text}");
         }
+    }
+
+    /// What the caller calls retryable of the handler's errors is run again from the begin, and only
+    /// the run that succeeds is committed (R13).
+    once() fn r13_retryable_errors_of_the_handler_are_run_again(stage) {
+        let inbox = stage.inbox("billing");
+        let runs = AtomicUsize::new(0);
+        let script = Script::new(move |_| match runs.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Step::Fail,
+            _ => Step::Effect,
+        });
+        let outcome = inbox.process_retrying(&message("m-1"), &script).await.expect("the third run");
+        assert!(outcome.is_processed());
+        assert_eq!((script.calls(), stage.effects("m-1").await), (3, 1));
+    }
+
+    /// Running again is bounded: a handler that always fails ends with its own error (R13).
+    once() fn r13_running_again_is_bounded(stage) {
+        let inbox = stage.inbox("billing");
+        let script = Script::new(|_| Step::Fail);
+        let outcome = inbox.process_retrying(&message("m-1"), &script).await;
+        assert!(matches!(outcome, Err(HandlerError::Failed)), "{outcome:?}");
+        let most = usize::try_from(RetryPolicy::default().max_attempts).expect("a small number");
+        assert_eq!((script.calls(), stage.effects("m-1").await), (most, 0));
     }
 
     /// A session that was ended from outside is a retryable error: run the transaction again (R13).
