@@ -127,11 +127,15 @@ impl Transactional<PgTx> for ProcessedMessages {
         })
     }
 
-    fn rollback<'a>(&'a self, tx: PgTx) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, mut tx: PgTx) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
     {
-        Box::pin(async move { tx.rollback().await.map_err(|source| error("roll back", source)) })
+        Box::pin(async move {
+            // As with COMMIT: a ROLLBACK alone would only warn that there was nothing to roll back.
+            let rolled_back = sqlx::query("ROLLBACK AND CHAIN").execute(&mut *tx).await;
+            rolled_back.map(drop).map_err(|source| error("roll back", source))
+        })
     }
 }
 
