@@ -15,27 +15,28 @@ pub enum Need {
     ProvedCommit,
     /// Capability: a commit notices a registration that a savepoint undid.
     NoticedSavepoint,
-    /// Probe: SQL through the transaction and beside it.
+    /// Probe: SQL through the transaction and beside it ([`Probe::execute`], [`Probe::execute_beside`]).
     Sql,
-    /// Probe: a view of who waits for whom.
+    /// Probe: a view of who waits for whom ([`Probe::session`], [`Probe::is_waiting`]).
     WaitView,
-    /// Probe: ending a session from outside.
+    /// Probe: ending a session from outside ([`Probe::session`], [`Probe::kill`]).
     Kill,
-    /// Probe: an isolation level whose transactions keep one snapshot.
+    /// Probe: an isolation level whose transactions keep one snapshot ([`Probe::levels`],
+    /// [`Probe::begin_at`]).
     SnapshotLevel,
     /// Probe: an isolation level that is serialisable and may refuse a commit.
     SerializableLevel,
-    /// Probe: a way to make inserts vanish (a trigger, a rule).
+    /// Probe: a way to make inserts vanish, such as a trigger ([`Probe::swallow_inserts`]).
     SwallowedInserts,
-    /// Probe: SQL whose swallowed error ends or aborts the transaction.
+    /// Probe: SQL whose swallowed error ends or aborts the transaction ([`Probe::aborting_sql`]).
     AbortingSql,
-    /// Probe: temporary tables that could take the inbox's name.
+    /// Probe: temporary tables that could take the inbox's name ([`Probe::shadow_table`]).
     ShadowTable,
-    /// Probe: settings of a session that can be listed.
+    /// Probe: settings of a session that can be listed ([`Probe::settings`]).
     Settings,
-    /// Probe: counting the transactions that are open.
+    /// Probe: counting the transactions that are open ([`Probe::open_transactions`]).
     OpenTransactions,
-    /// Probe: creating and verifying the schema.
+    /// Probe: creating and verifying the schema ([`Probe::create_schema`], [`Probe::verify`]).
     Schema,
 }
 
@@ -136,7 +137,9 @@ pub trait Probe<S: Begin>: Send + Sync {
         Err("settings is not offered".into())
     }
 
-    /// How many transactions are open in the store's database, the asking one not counted.
+    /// How many transactions are open in the store's database, the asking one not counted. Ask on a
+    /// connection that is not of the store's pool: a transaction that leaked into the pool would be
+    /// the asking one.
     async fn open_transactions(&self, _store: &S) -> Result<u64, BoxError> {
         Err("open_transactions is not offered".into())
     }

@@ -18,6 +18,9 @@ pub trait Stand: Send + Sync + 'static {
     fn name(&self) -> String;
 
     /// A fresh store over empty tables in a database of its own, and what removes that database.
+    ///
+    /// Called for each case, each on a runtime of its own that ends with the case: make the pool here,
+    /// and keep none in the stand.
     async fn fresh(&self) -> Result<Fresh<Self::Store>, BoxError>;
 
     /// Writes one more effect under `name` (a row of a table of yours) through the transaction.
