@@ -12,13 +12,13 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn take(&self) -> String {
-        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+        String::from_utf8(std::mem::take(&mut *self.0.lock().expect("no panic"))).expect("UTF-8")
     }
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().expect("no panic").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
