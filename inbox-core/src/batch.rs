@@ -1,7 +1,7 @@
 //! [`BatchPlan`]: sorts and de-duplicates a batch for one set-based statement, and answers by position.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::{Error, ErrorKind, InboxStore, Message, Original, Register, RegisterBatch, Registration};
 
@@ -71,6 +71,8 @@ impl<'a> BatchPlan<'a> {
 
 /// A batch as single calls, in the order of [`BatchPlan`]: correct, but a statement per id.
 ///
+/// `default_wait` is the store's own: the wait bounds the whole batch, so it must be known here (R6).
+///
 /// # Errors
 ///
 /// As [`InboxStore::register_batch`].
@@ -78,6 +80,7 @@ pub async fn register_one_by_one<S, Tx>(
     store: &S,
     tx: &mut Tx,
     request: &RegisterBatch<'_>,
+    default_wait: Duration,
 ) -> Result<Vec<Registration>, Error>
 where
     S: InboxStore<Tx> + ?Sized,
@@ -88,10 +91,11 @@ where
     order.sort_by(|&a, &b| request.messages[a].id().cmp(request.messages[b].id()));
 
     // A wait too long for the clock is no bound.
-    let deadline = request.wait.and_then(|wait| Instant::now().checked_add(wait));
+    let wait = request.wait.unwrap_or(default_wait);
+    let deadline = Instant::now().checked_add(wait);
     let mut answers = vec![Registration::New; request.messages.len()];
     for position in order {
-        let left = deadline.map(|at| at.saturating_duration_since(Instant::now())).or(request.wait);
+        let left = deadline.map_or(wait, |at| at.saturating_duration_since(Instant::now()));
         let single =
             Register::new(request.consumer, &request.messages[position]).wait(left).guarded(request.guarded);
         answers[position] = store.register_if_new(tx, &single).await?;

@@ -30,6 +30,8 @@ mod schema;
 mod shared;
 mod store;
 
+/// The traits are async; implementors need this attribute.
+pub use async_trait::async_trait;
 pub use batch::{BatchPlan, register_one_by_one};
 pub use error::{BoxError, Error, ErrorKind};
 pub use fingerprint::Fingerprint;

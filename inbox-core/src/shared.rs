@@ -1,4 +1,5 @@
-//! The traits for `Arc<S>`, so that one store, or a `dyn` store, can serve many inboxes.
+//! The traits for `Arc<S>`, so that one store can serve many inboxes, and so can an
+//! `Arc<dyn Transactional<Tx>>`. `Begin` names its transaction's type and so is not dyn-compatible.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -112,8 +112,8 @@ impl Probe<SqliteStore> for SqliteStand {
                                        registered_at INTEGER DEFAULT 0, PRIMARY KEY (consumer, message_id))"
     }
 
-    fn drop_table(&self) -> &'static str {
-        "DROP TABLE main.inbox"
+    fn table(&self) -> &'static str {
+        "main.inbox"
     }
 
     async fn create_schema(&self, store: &SqliteStore) -> Result<(), Error> {

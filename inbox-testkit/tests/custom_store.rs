@@ -74,11 +74,7 @@ impl Stand for Probed {
     }
 
     async fn fresh(&self) -> Result<Fresh<ProcessedMessages>, BoxError> {
-        let fresh = self.0.fresh().await?;
-        // Two cases on snapshots read the inbox's table under this name.
-        let table = "CREATE VIEW inbox AS SELECT * FROM app.processed_messages";
-        blocks::execute_beside(&fresh.store.pool, table).await?;
-        Ok(fresh)
+        self.0.fresh().await
     }
 
     async fn write_effect(&self, tx: &mut PgTx, name: &str) -> Result<(), BoxError> {
@@ -140,6 +136,10 @@ impl Probe<ProcessedMessages> for Probed {
 
     async fn open_transactions(&self, store: &ProcessedMessages) -> Result<u64, BoxError> {
         blocks::open_transactions(&beside(store)).await
+    }
+
+    fn table(&self) -> &'static str {
+        "app.processed_messages"
     }
 
     fn aborting_sql(&self) -> &'static str {

@@ -112,8 +112,8 @@ impl<T: Stand> Stage for Opened<T> {
         self.probe().shadow_table()
     }
 
-    fn drop_table(&self) -> &'static str {
-        self.probe().drop_table()
+    fn table(&self) -> &'static str {
+        self.probe().table()
     }
 
     fn damage(&self, name: &str) -> Vec<String> {

@@ -159,9 +159,9 @@ pub trait Probe<S: Begin>: Send + Sync {
         ""
     }
 
-    /// A statement that removes the inbox table.
-    fn drop_table(&self) -> &'static str {
-        "DROP TABLE inbox"
+    /// The inbox's table as the probe's SQL names it.
+    fn table(&self) -> &'static str {
+        "inbox"
     }
 
     /// Creates the store's schema; must be idempotent (R15).

@@ -191,9 +191,10 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     format!("{}: {text}", PANICKED_AT.take())
 }
 
-/// Makes a test target of one stand: `conformance!(MyStand)`, with `harness = false`.
+/// Makes a test target of one or more stands: `conformance!(MyStand)`, with `harness = false`.
 ///
-/// `INBOX_TEST_SKIP` with the stand's type name leaves it out.
+/// `INBOX_TEST_SKIP` with a stand's expression, as it is written here, leaves it out. A stand whose
+/// start can fail is given to [`Suite::stand`](crate::suite::Suite::stand) instead.
 #[macro_export]
 macro_rules! conformance {
     ($stand:expr) => {

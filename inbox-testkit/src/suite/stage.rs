@@ -47,7 +47,7 @@ pub(super) trait Stage: Send + Sync {
 
     fn shadow_table(&self) -> &'static str;
 
-    fn drop_table(&self) -> &'static str;
+    fn table(&self) -> &'static str;
 
     fn damage(&self, name: &str) -> Vec<String>;
 }

@@ -86,9 +86,7 @@ impl InboxStore<PgTx> for ProcessedMessages {
         tx: &mut PgTx,
         request: &RegisterBatch<'_>,
     ) -> Result<Vec<Registration>, Error> {
-        // The default is one bound for the whole batch as well, not one for each of its messages.
-        let wait = request.wait.unwrap_or(DEFAULT_WAIT);
-        register_one_by_one(self, tx, &request.wait(wait)).await
+        register_one_by_one(self, tx, request, DEFAULT_WAIT).await
     }
 
     async fn condemn(&self, tx: &mut PgTx) {

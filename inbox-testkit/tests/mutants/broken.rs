@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use inbox_core::{
-    Administer, Begin, BoxFuture, Capabilities, Commit, Consumer, Error, ErrorKind, EventType, InboxStore,
-    Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional, register_one_by_one,
+    Administer, Begin, BoxFuture, Capabilities, Commit, Consumer, DEFAULT_WAIT, Error, ErrorKind, EventType,
+    InboxStore, Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
+    register_one_by_one,
 };
 use inbox_postgres::PostgresStore;
 use inbox_testkit::postgres::PgTx;
@@ -309,7 +310,7 @@ impl InboxStore<PgTx> for BrokenStore {
             }
             // Very large batches are not what a fault of single calls is about.
             fault if fault.is_of_single_calls() && messages.len() < 1_000 => {
-                register_one_by_one(self, tx, request).await
+                register_one_by_one(self, tx, request, DEFAULT_WAIT).await
             }
             _ => {
                 let changed = request.wait(self.wait(request.wait));
@@ -365,7 +366,15 @@ impl Transactional<PgTx> for BrokenStore {
     where
         PgTx: 'a,
     {
-        self.inner.rollback(tx)
+        match self.fault {
+            // The driver's own rollback, which says `Ok` where there was nothing to roll back.
+            Fault::RollbackUnguarded => Box::pin(async move {
+                tx.rollback()
+                    .await
+                    .map_err(|error| Error::new(ErrorKind::Backend, "roll back").with_source(error))
+            }),
+            _ => self.inner.rollback(tx),
+        }
     }
 }
 

@@ -81,6 +81,8 @@ pub(crate) enum Fault {
     /// Guards with a savepoint that the caller's own savepoints take along.
     CommitBySavepoint,
     CondemnsNothing,
+    /// Does not notice at a rollback that the transaction had been ended.
+    RollbackUnguarded,
     /// sqlx's own begin, which leaks when it is cancelled.
     BeginLeaks,
 
@@ -148,6 +150,7 @@ impl Fault {
         Self::CommitExpectsOne,
         Self::CommitBySavepoint,
         Self::CondemnsNothing,
+        Self::RollbackUnguarded,
         Self::BeginLeaks,
         Self::FindsNothing,
         Self::ForgetsNothing,

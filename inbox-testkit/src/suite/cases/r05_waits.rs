@@ -155,7 +155,7 @@ cases! {
         let inbox = stage.inbox("billing");
         let level = stage.level_where(|level| level.snapshot);
         let mut older = inbox.begin_at(&level).await.expect("begin");
-        older.execute("SELECT 1 FROM inbox").await.expect("the snapshot is taken");
+        older.execute(&format!("SELECT 1 FROM {}", stage.table())).await.expect("the snapshot is taken");
         handle(&*inbox, &message("m-1")).await;
         assert_kind(older.register(&message("m-1")).await, ErrorKind::Retryable);
         drop(older);
@@ -179,7 +179,7 @@ cases! {
         let mut first = inbox.begin_at(&level).await.expect("begin");
         let mut second = inbox.begin_at(&level).await.expect("begin");
         for (tx, text) in [(&mut first, "m-1"), (&mut second, "m-2")] {
-            tx.execute("SELECT count(*) FROM inbox").await.expect("each reads what the other writes");
+            tx.execute(&format!("SELECT count(*) FROM {}", stage.table())).await.expect("each reads what the other writes");
             assert_eq!(tx.register(&message(text)).await.expect("register"), Registration::New);
         }
         first.commit().await.expect("the first to commit wins");

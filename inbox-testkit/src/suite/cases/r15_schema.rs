@@ -16,7 +16,7 @@ cases! {
 
     /// Many processes may create the schema at once.
     once(Schema, Sql) fn r15_creating_the_schema_at_once_is_safe(stage) {
-        stage.execute(stage.drop_table()).await;
+        stage.execute(&format!("DROP TABLE {}", stage.table())).await;
         let create = async || stage.create_schema().await.map_err(|error| error.to_string());
         let results: [_; 6] =
             tokio::join!(create(), create(), create(), create(), create(), create()).into();
@@ -45,7 +45,7 @@ cases! {
 
     /// A missing table is refused.
     once(Schema, Sql) fn r16_missing_table_is_refused(stage) {
-        stage.execute(stage.drop_table()).await;
+        stage.execute(&format!("DROP TABLE {}", stage.table())).await;
         let error = stage.verify().await.expect_err("the table is missing");
         assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
     }
