@@ -1,6 +1,6 @@
 //! [`BrokenStore`]: the PostgreSQL store with one fault put in.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -234,8 +234,9 @@ impl BrokenStore {
                 answers = order.into_iter().map(|n| answers[n].clone()).collect();
             }
             Fault::BatchRepeatsAllNew => {
+                let mut first = HashMap::new();
                 for n in 0..answers.len() {
-                    let first = messages.iter().position(|m| m.id() == messages[n].id()).expect("itself");
+                    let first = *first.entry(messages[n].id()).or_insert(n);
                     answers[n] = answers[first].clone();
                 }
             }

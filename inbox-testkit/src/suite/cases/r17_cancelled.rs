@@ -5,6 +5,7 @@ use tokio::select;
 use tokio::task::yield_now;
 
 use super::{cases, deliver, drop_after, handle, hold, message, messages, panics, process, until};
+use crate::suite::Need;
 use crate::suite::stage::{HandlerError, Script, Stage, Step};
 
 /// At how many places a future is dropped: more than any call of a store has awaits.
@@ -12,6 +13,14 @@ const PLACES: usize = 24;
 
 async fn until_none_is_open(stage: &dyn Stage) {
     until("no transaction is open", async || stage.open_transactions().await == 0).await;
+}
+
+/// Lets the server finish what a dropped future had sent, where that can be seen, so that what it
+/// leaves is there before the next delivery.
+async fn until_settled(stage: &dyn Stage) {
+    if stage.offers(Need::OpenTransactions) {
+        until_none_is_open(stage).await;
+    }
 }
 
 cases! {
@@ -32,6 +41,7 @@ cases! {
         for place in 0..PLACES {
             let copy = message(&format!("m-{place}"));
             drop(drop_after(place, inbox.process(&copy, &Script::effect())).await);
+            until_settled(&*stage).await;
         }
         for place in 0..PLACES {
             let text = format!("m-{place}");
@@ -60,6 +70,7 @@ cases! {
             let mut tx = hold(&*inbox, &message(&text)).await;
             tx.effect(&text).await.expect("effect");
             drop(drop_after(place, tx.commit()).await);
+            until_settled(&*stage).await;
             process(&*inbox, &message(&text)).await;
             assert_eq!(stage.effects(&text).await, 1, "dropped after {place} polls");
         }
@@ -74,6 +85,7 @@ cases! {
             let answered = drop_after(place, tx.register(&copy)).await.is_some();
             let committed = tx.commit().await.is_ok();
             assert_eq!(committed, answered, "dropped after {place} polls");
+            until_settled(&*stage).await;
             let expected = if committed { "duplicate" } else { "new" };
             let found = if deliver(&*inbox, &copy).await.is_new() { "new" } else { "duplicate" };
             assert_eq!(found, expected, "dropped after {place} polls");
