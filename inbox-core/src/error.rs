@@ -123,7 +123,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind, in the order of the table.
-    pub const ALL: [ErrorKind; 12] = [
+    pub const ALL: &'static [ErrorKind] = &[
         Self::InvalidMessage,
         Self::Busy,
         Self::Retryable,
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn only_the_four_kinds_of_the_table_are_retryable() {
-        let retryable: Vec<_> = ErrorKind::ALL.into_iter().filter(|kind| kind.is_retryable()).collect();
+        let retryable: Vec<_> = ErrorKind::ALL.iter().copied().filter(|kind| kind.is_retryable()).collect();
         assert_eq!(
             retryable,
             [ErrorKind::Busy, ErrorKind::Retryable, ErrorKind::UnknownOutcome, ErrorKind::Unavailable]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::{
-    Commit, Error, ErrorKind, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
+    End, Error, ErrorKind, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
     Transactional,
 };
 
@@ -28,12 +28,16 @@ pub struct GuardedTx<'i, S, Tx> {
     inbox: &'i Inbox<S>,
     tx: Tx,
     registered: Vec<MessageId>,
-    condemned: Option<ErrorKind>,
+    condemned: Option<Condemned>,
 }
 
-/// Stands in [`GuardedTx::condemned`] while a call is under way, so that dropping the call's future
-/// leaves the transaction condemned.
-const CALL_UNDER_WAY: Option<ErrorKind> = Some(ErrorKind::Aborted);
+/// Why a transaction can only be rolled back.
+#[derive(Debug, Clone, Copy)]
+enum Condemned {
+    /// Stands while a call is under way, so that dropping the call's future leaves it.
+    Cancelled,
+    Failed(ErrorKind),
+}
 
 impl<'i, S, Tx: Send> GuardedTx<'i, S, Tx>
 where
@@ -52,12 +56,13 @@ where
     pub async fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
         let request = Register::new(self.inbox.consumer(), message).wait(self.inbox.wait()).guarded(true);
         self.refuse_if_condemned(|| request.doing())?;
-        self.condemned = CALL_UNDER_WAY;
+        self.condemned = Some(Condemned::Cancelled);
         let answer = self.inbox.store().register_if_new(&mut self.tx, &request).await;
         let answer = self.settle(answer.and_then(|answer| answer.refuse_mismatch(|| request.doing())))?;
         if answer.is_new() {
             self.registered.push(message.id().clone());
         }
+        answer.trace(self.inbox.consumer(), message.id());
         Ok(answer)
     }
 
@@ -70,9 +75,9 @@ where
         let request =
             RegisterBatch::new(self.inbox.consumer(), messages).wait(self.inbox.wait()).guarded(true);
         self.refuse_if_condemned(|| request.doing())?;
-        self.condemned = CALL_UNDER_WAY;
+        self.condemned = Some(Condemned::Cancelled);
         let answers = self.inbox.store().register_batch(&mut self.tx, &request).await;
-        let answers = self.settle(answers)?;
+        let answers = self.settle(answers.and_then(|answers| request.one_each(answers)))?;
         let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
         self.registered.extend(new.map(|(message, _)| message.id().clone()));
         Ok(answers)
@@ -85,11 +90,11 @@ where
     /// `Aborted` after an earlier error or a cancelled call of the inbox, and all kinds of
     /// [`Transactional::commit`].
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { inbox, tx, registered, condemned } = self;
-        let request = Commit::new(inbox.consumer(), &registered);
-        if let Some(kind) = condemned {
+        let Self { inbox, tx, mut registered, condemned } = self;
+        let request = End::new(inbox.consumer(), each_once(&mut registered));
+        if let Some(condemned) = condemned {
             drop(tx);
-            return Err(already_condemned(request.doing(), kind));
+            return Err(condemned.error(request.doing("commit")));
         }
         inbox.store().commit(tx, request).await
     }
@@ -100,12 +105,14 @@ where
     ///
     /// As [`Transactional::rollback`]; the transaction is over in any case.
     pub async fn rollback(self) -> Result<(), Error> {
-        self.inbox.store().rollback(self.tx).await
+        let Self { inbox, tx, mut registered, .. } = self;
+        let request = End::new(inbox.consumer(), each_once(&mut registered));
+        inbox.store().rollback(tx, request).await
     }
 
     fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
         match self.condemned {
-            Some(kind) => Err(already_condemned(doing(), kind)),
+            Some(condemned) => Err(condemned.error(doing())),
             None => Ok(()),
         }
     }
@@ -115,15 +122,29 @@ where
         self.condemned = match &answer {
             Ok(_) => None,
             Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
-            Err(error) => Some(error.kind()),
+            Err(error) => Some(Condemned::Failed(error.kind())),
         };
         answer
     }
 }
 
-fn already_condemned(doing: String, kind: ErrorKind) -> Error {
-    Error::new(ErrorKind::Aborted, doing)
-        .with_detail(format!("the earlier call was cancelled or failed: {kind}"))
+impl Condemned {
+    fn error(self, doing: String) -> Error {
+        let error = Error::new(ErrorKind::Aborted, doing);
+        match self {
+            Self::Cancelled => {
+                error.with_detail("a call of the inbox in it was cancelled, so its answer is not known")
+            }
+            Self::Failed(kind) => error.with_detail(format!("the earlier error was {kind:?}")),
+        }
+    }
+}
+
+/// An id that a savepoint undid and that was registered again was answered `New` twice.
+fn each_once(registered: &mut Vec<MessageId>) -> &[MessageId] {
+    registered.sort_unstable();
+    registered.dedup();
+    registered
 }
 
 impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {

@@ -24,8 +24,8 @@ impl<S> Inbox<S> {
         Self { store, consumer, wait: None, retry: RetryPolicy::default() }
     }
 
-    /// Bounds the wait for another transaction that holds an id, for every call of this inbox (R6).
-    /// Zero is no wait. For one call, do this on a clone.
+    /// Bounds the wait for another transaction that holds an id, for every registration of this inbox
+    /// (R6). Zero is no wait. For one call, do this on a clone. `find` and `forget` keep the store's.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
@@ -92,12 +92,14 @@ impl<S> Inbox<S> {
         S: Transactional<Tx>,
     {
         let mut tx = self.guard(tx);
-        Ok(match tx.register_if_new(message).await? {
-            Registration::Duplicate(original) | Registration::Mismatch(original) => {
-                Registered::Duplicate(original)
+        match tx.register_if_new(message).await? {
+            Registration::New => Ok(Registered::New(tx)),
+            Registration::Duplicate(original) => Ok(Registered::Duplicate(original)),
+            // An error of the guard already; a second look costs nothing and a slip would an effect.
+            Registration::Mismatch(original) => {
+                Err(original.mismatch(Register::new(&self.consumer, message).doing()))
             }
-            Registration::New => Registered::New(tx),
-        })
+        }
     }
 
     /// Registers a message by reference, for nested code that does not own the transaction.
@@ -119,6 +121,9 @@ impl<S> Inbox<S> {
         let request = Register::new(&self.consumer, message).wait(self.wait);
         let answer = self.store.register_if_new(tx, &request).await;
         let answer = answer.and_then(|answer| answer.refuse_mismatch(|| request.doing()));
+        if let Ok(answer) = &answer {
+            answer.trace(&self.consumer, message.id());
+        }
         self.condemn_after(tx, answer).await
     }
 
@@ -137,6 +142,7 @@ impl<S> Inbox<S> {
     {
         let request = RegisterBatch::new(&self.consumer, messages).wait(self.wait);
         let answers = self.store.register_batch(tx, &request).await;
+        let answers = answers.and_then(|answers| request.one_each(answers));
         self.condemn_after(tx, answers).await
     }
 

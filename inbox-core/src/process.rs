@@ -5,7 +5,7 @@ use std::future::Future;
 use tracing::Instrument;
 
 use crate::{
-    Begin, Error, ErrorKind, GuardedTx, Handler, Inbox, Message, Original, Registration, RetryState,
+    Begin, Error, ErrorKind, GuardedTx, Handler, Inbox, Message, Original, Register, Registration, RetryState,
 };
 
 /// How one message ended. Either way it may be acknowledged.
@@ -93,7 +93,7 @@ impl<S: Begin> Inbox<S> {
         E: From<Error> + Send + 'a,
     {
         let span =
-            tracing::debug_span!("inbox.process", consumer = %self.consumer(), message_id = %message.id());
+            tracing::info_span!("inbox.process", consumer = %self.consumer(), message_id = %message.id());
         async move {
             let mut runs = self.retry().start();
             loop {
@@ -116,9 +116,17 @@ impl<S: Begin> Inbox<S> {
             + Send,
     {
         let mut tx = self.begin().await?;
-        if let Registration::Duplicate(original) = tx.register_if_new(message).await? {
-            tracing::debug!(outcome = "duplicate", "message already registered");
-            return Ok(Outcome::Duplicate(original));
+        match tx.register_if_new(message).await? {
+            Registration::New => {}
+            Registration::Duplicate(original) => {
+                tracing::debug!(outcome = "duplicate", "message already registered");
+                return Ok(Outcome::Duplicate(original));
+            }
+            // An error of the guard already; only a new message may reach the handler.
+            Registration::Mismatch(original) => {
+                let request = Register::new(self.consumer(), message);
+                return Err(original.mismatch(request.doing()).into());
+            }
         }
         match handler(&mut tx).await {
             Ok(value) => {
@@ -157,7 +165,11 @@ pub(crate) async fn run_again<E>(
     };
     match failure {
         Failure::Inbox(error) => {
-            tracing::info!(%error, attempt = runs.attempt(), "running the transaction again")
+            tracing::info!(
+                error = &error as &dyn std::error::Error,
+                attempt = runs.attempt(),
+                "running the transaction again"
+            );
         }
         Failure::Handler(_) => {
             tracing::info!(
@@ -184,7 +196,8 @@ impl<E: From<Error>> Failure<E> {
     pub(crate) fn give_up(self) -> E {
         match self {
             Self::Inbox(error) => {
-                tracing::warn!(outcome = "error", %error, kind = ?error.kind(), "message not processed");
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(outcome = "error", error = cause, kind = ?error.kind(), "message not processed");
                 E::from(error)
             }
             Self::Handler(error) => {

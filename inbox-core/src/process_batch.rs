@@ -5,7 +5,7 @@ use std::future::Future;
 use tracing::Instrument;
 
 use crate::process::{Failure, roll_back_after, run_again};
-use crate::{BatchHandler, Begin, Error, ErrorKind, Inbox, Message, Original, Registration};
+use crate::{BatchHandler, Begin, Error, ErrorKind, Inbox, Message, Original, Register, Registration};
 
 /// How one message of a batch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub enum BatchOutcome<E> {
     Duplicate(Original),
     /// Its id is registered with another fingerprint. Park it (R11).
     Mismatch(Original),
-    /// It failed alone, after the batch had failed as a whole; nothing of it is committed.
+    /// It failed alone, after the batch had failed as a whole. Nothing of it is committed, unless the
+    /// error is the inbox's and of kind `TransactionLost` or `UnknownOutcome`. Do not acknowledge.
     Failed(E),
 }
 
@@ -57,16 +58,16 @@ impl<S: Begin> Inbox<S> {
             + 'a,
         E: From<Error> + Send + 'a,
     {
-        let span = tracing::debug_span!("inbox.process_batch", consumer = %self.consumer(), messages = messages.len());
+        let span = tracing::info_span!("inbox.process_batch", consumer = %self.consumer(), messages = messages.len());
         async move {
             match self.run_until_settled(messages, &mut handler).await {
                 Ok(outcomes) => Ok(outcomes),
-                Err(failure) if messages.len() > 1 && failure.may_be_of_one_message() => {
+                Err(failure) if !failure.may_be_of_one_message() => Err(failure.give_up()),
+                Err(failure) if messages.len() == 1 => Ok(vec![BatchOutcome::Failed(failure.give_up())]),
+                Err(_) => {
                     tracing::info!("the batch failed, handling its messages one by one");
                     Ok(self.one_by_one(messages, &mut handler).await)
                 }
-                Err(Failure::Handler(error)) => Ok(vec![BatchOutcome::Failed(error)]),
-                Err(failure) => Err(failure.give_up()),
             }
         }
         .instrument(span)
@@ -132,22 +133,46 @@ impl<S: Begin> Inbox<S> {
         E: From<Error>,
     {
         let mut outcomes = Vec::with_capacity(messages.len());
+        let mut down = false;
         for message in messages {
+            if down {
+                outcomes.push(BatchOutcome::Failed(E::from(self.not_tried(message))));
+                continue;
+            }
             match self.run_until_settled(std::slice::from_ref(message), handler).await {
                 Ok(alone) => outcomes.extend(alone),
-                Err(failure) => outcomes.push(BatchOutcome::Failed(failure.give_up())),
+                Err(failure) => {
+                    down = failure.is_outage();
+                    outcomes.push(BatchOutcome::Failed(failure.give_up()));
+                }
             }
         }
         outcomes
     }
+
+    /// The error of a message that comes after one for which the database could not be reached:
+    /// waiting out the retries for each would take hours.
+    fn not_tried(&self, message: &Message) -> Error {
+        let request = Register::new(self.consumer(), message);
+        Error::new(ErrorKind::Unavailable, request.doing())
+            .with_detail("not tried: it was down for an earlier message")
+    }
 }
 
 impl<E> Failure<E> {
-    /// Whether one message may have caused what failed the whole batch.
+    /// Whether one message may have caused what failed the whole batch: its effect, an id that
+    /// another transaction holds on and on, a row that something swallows.
     fn may_be_of_one_message(&self) -> bool {
         match self {
             Self::Handler(_) => true,
-            Self::Inbox(error) => matches!(error.kind(), ErrorKind::Backend | ErrorKind::Aborted),
+            Self::Inbox(error) => matches!(
+                error.kind(),
+                ErrorKind::Aborted | ErrorKind::Backend | ErrorKind::Busy | ErrorKind::Unconfirmed
+            ),
         }
+    }
+
+    fn is_outage(&self) -> bool {
+        matches!(self, Self::Inbox(error) if error.kind() == ErrorKind::Unavailable)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::{Error, ErrorKind, Fingerprint, Message};
+use crate::{Consumer, Error, ErrorKind, Fingerprint, Message, MessageId};
 
 /// The row that the first registration of an id left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,12 @@ impl Original {
         fingerprint: Option<Fingerprint>,
     ) -> Self {
         Self { event_type: event_type.into(), registered_at, fingerprint }
+    }
+
+    /// The error of a message that has another fingerprint than this original.
+    pub(crate) fn mismatch(&self, doing: String) -> Error {
+        Error::new(ErrorKind::Mismatch, doing)
+            .with_detail(format!("the original is of type {:?}", self.event_type))
     }
 
     /// What a message is to this original: a duplicate, or the same id with another fingerprint.
@@ -52,11 +58,24 @@ pub enum Registration {
 }
 
 impl Registration {
+    /// Tells `tracing` what registering a message found.
+    pub(crate) fn trace(&self, consumer: &Consumer, id: &MessageId) {
+        let answer = match self {
+            Self::New => "new",
+            Self::Duplicate(_) => "duplicate",
+            Self::Mismatch(_) => "mismatch",
+        };
+        tracing::debug!(%consumer, message_id = %id, answer, "message registered");
+    }
+
     /// Makes a mismatch the error that a single call reports (R11).
-    pub(crate) fn refuse_mismatch(self, doing: impl FnOnce() -> String) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Mismatch`] for a mismatch, while `doing` something.
+    pub fn refuse_mismatch(self, doing: impl FnOnce() -> String) -> Result<Self, Error> {
         match self {
-            Self::Mismatch(original) => Err(Error::new(ErrorKind::Mismatch, doing())
-                .with_detail(format!("the original is of type {:?}", original.event_type))),
+            Self::Mismatch(original) => Err(original.mismatch(doing())),
             answer => Ok(answer),
         }
     }

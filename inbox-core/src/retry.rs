@@ -50,6 +50,20 @@ impl RetryPolicy {
         self
     }
 
+    /// Sets [`base`](Self::base).
+    #[must_use]
+    pub fn with_base(mut self, base: Duration) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Sets [`cap`](Self::cap).
+    #[must_use]
+    pub fn with_cap(mut self, cap: Duration) -> Self {
+        self.cap = cap;
+        self
+    }
+
     /// Starts counting, at the first run.
     pub fn start(&self) -> RetryState<'_> {
         RetryState { policy: self, attempts: 1, started: Instant::now() }
@@ -76,8 +90,9 @@ impl RetryState<'_> {
             return None;
         }
         let longest = self.policy.longest_pause(self.attempts);
-        let pause = longest.mul_f64(fastrand::f64());
-        if self.started.elapsed() + pause > self.policy.max_elapsed {
+        let pause =
+            Duration::from_nanos(fastrand::u64(0..=u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX)));
+        if self.started.elapsed().saturating_add(pause) > self.policy.max_elapsed {
             return None;
         }
         self.attempts += 1;
@@ -108,6 +123,21 @@ mod tests {
     fn runs_are_bounded_in_time() {
         let policy = RetryPolicy::default().with_max_elapsed(Duration::ZERO);
         assert!(policy.start().next_pause().is_none());
+    }
+
+    #[test]
+    fn extreme_policies_do_not_panic() {
+        let endless = RetryPolicy::default()
+            .with_max_attempts(u32::MAX)
+            .with_max_elapsed(Duration::MAX)
+            .with_base(Duration::MAX)
+            .with_cap(Duration::MAX);
+        assert!(endless.start().next_pause().is_some());
+        assert!(RetryPolicy::default().with_max_attempts(0).start().next_pause().is_none());
+        assert_eq!(
+            RetryPolicy::default().with_base(Duration::ZERO).start().next_pause(),
+            Some(Duration::ZERO)
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Administer, Begin, BoxFuture, Capabilities, Commit, Consumer, Error, InboxStore, MessageId, Original,
+    Administer, Begin, BoxFuture, Capabilities, Consumer, End, Error, InboxStore, MessageId, Original,
     Register, RegisterBatch, Registration, Transactional,
 };
 
@@ -35,18 +35,18 @@ impl<Tx: Send, S: InboxStore<Tx> + ?Sized> InboxStore<Tx> for Arc<S> {
 }
 
 impl<Tx: Send, S: Transactional<Tx> + ?Sized> Transactional<Tx> for Arc<S> {
-    fn commit<'a>(&'a self, tx: Tx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn commit<'a>(&'a self, tx: Tx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a,
     {
         (**self).commit(tx, request)
     }
 
-    fn rollback<'a>(&'a self, tx: Tx) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, tx: Tx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a,
     {
-        (**self).rollback(tx)
+        (**self).rollback(tx, request)
     }
 }
 

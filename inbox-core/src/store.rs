@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Consumer, Error, Message, MessageId, Original, Registration};
+use crate::{Consumer, Error, ErrorKind, Message, MessageId, Original, Registration};
 
 /// A boxed future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -90,6 +90,19 @@ impl<'a> RegisterBatch<'a> {
         self
     }
 
+    /// The store's answers, if there is one for each message.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Backend`] otherwise: answers that cannot be told apart by position are none.
+    pub(crate) fn one_each(&self, answers: Vec<Registration>) -> Result<Vec<Registration>, Error> {
+        if answers.len() == self.messages.len() {
+            return Ok(answers);
+        }
+        let detail = format!("the store answered {} of {} messages", answers.len(), self.messages.len());
+        Err(Error::new(ErrorKind::Backend, self.doing()).with_detail(detail))
+    }
+
     /// What the call is doing, for the text of an error.
     pub fn doing(&self) -> String {
         format!(
@@ -100,33 +113,32 @@ impl<'a> RegisterBatch<'a> {
     }
 }
 
-/// A request to commit: which new registrations the transaction must still hold (R12).
+/// A request to end a transaction: which new registrations it must still hold (R12).
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Commit<'a> {
+pub struct End<'a> {
     /// Whose registrations they are.
     pub consumer: &'a Consumer,
-    /// The ids that were answered `New` through the guard, each once.
+    /// The ids that were answered `New` through the guard, each once, in the order of their bytes.
     pub registered: &'a [MessageId],
 }
 
-impl<'a> Commit<'a> {
-    /// A request to commit a transaction that holds these new registrations.
+impl<'a> End<'a> {
+    /// A request to end a transaction that holds these new registrations.
     pub fn new(consumer: &'a Consumer, registered: &'a [MessageId]) -> Self {
         Self { consumer, registered }
     }
 
-    /// What the call is doing, for the text of an error.
-    pub fn doing(&self) -> String {
+    /// What the call is doing, for the text of an error; `verb` is "commit" or "roll back".
+    pub fn doing(&self, verb: &str) -> String {
+        let consumer = self.consumer.as_str();
         match self.registered {
-            [] => format!("commit a transaction of consumer {:?}", self.consumer.as_str()),
-            [id] => format!("commit message {:?} of consumer {:?}", id.as_str(), self.consumer.as_str()),
-            [id, ..] => format!(
-                "commit {} messages of consumer {:?}, the first {:?}",
-                self.registered.len(),
-                self.consumer.as_str(),
-                id.as_str()
-            ),
+            [] => format!("{verb} a transaction of consumer {consumer:?}"),
+            [id] => format!("{verb} message {:?} of consumer {consumer:?}", id.as_str()),
+            [id, ..] => {
+                let count = self.registered.len();
+                format!("{verb} {count} messages of consumer {consumer:?}, the first {:?}", id.as_str())
+            }
         }
     }
 }
@@ -189,7 +201,7 @@ pub trait Transactional<Tx: Send>: InboxStore<Tx> {
     /// # Errors
     ///
     /// `Aborted`, `TransactionLost`, `Retryable`, `UnknownOutcome`, or what the engine reports.
-    fn commit<'a>(&'a self, tx: Tx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn commit<'a>(&'a self, tx: Tx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a;
 
@@ -198,8 +210,8 @@ pub trait Transactional<Tx: Send>: InboxStore<Tx> {
     /// # Errors
     ///
     /// `TransactionLost` if the transaction had been ended behind the store's back, so that an effect
-    /// may be committed; `Unavailable` or what the engine reports. The transaction is over in any case.
-    fn rollback<'a>(&'a self, tx: Tx) -> BoxFuture<'a, Result<(), Error>>
+    /// may be committed: it is over, or another one was begun that lacks the registrations; `Unavailable` or what the engine reports. The transaction is over in any case.
+    fn rollback<'a>(&'a self, tx: Tx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a;
 }
