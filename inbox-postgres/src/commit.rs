@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 use futures_core::Stream;
-use inbox_core::{BoxFuture, Commit, Error, ErrorKind, Transactional};
+use inbox_core::{BoxFuture, End, Error, ErrorKind, Transactional};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
 
 use crate::{PostgresStore, errors, guard, transaction};
@@ -22,13 +22,13 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
     fn commit<'a>(
         &'a self,
         tx: Transaction<'c, Postgres>,
-        request: Commit<'a>,
+        request: End<'a>,
     ) -> BoxFuture<'a, Result<(), Error>>
     where
         Transaction<'c, Postgres>: 'a,
     {
         Box::pin(async move {
-            transaction::refuse_lost(&tx, || request.doing())?;
+            transaction::refuse_lost(&tx, || request.doing("commit"))?;
             match transaction::depth(&tx) {
                 1 => commit_outermost(tx, request).await,
                 depth => release_savepoint(tx, depth, request).await,
@@ -40,12 +40,16 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
     ///
     /// ROLLBACK AND CHAIN fails where no transaction is open; a plain ROLLBACK only warns, and the
     /// driver does not see the warning.
-    fn rollback<'a>(&'a self, tx: Transaction<'c, Postgres>) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(
+        &'a self,
+        tx: Transaction<'c, Postgres>,
+        request: End<'a>,
+    ) -> BoxFuture<'a, Result<(), Error>>
     where
         Transaction<'c, Postgres>: 'a,
     {
         Box::pin(async move {
-            let doing = || "roll back a transaction".to_owned();
+            let doing = || request.doing("roll back");
             transaction::refuse_lost(&tx, doing)?;
             match transaction::depth(&tx) {
                 1 => roll_back_outermost(tx).await,
@@ -56,7 +60,7 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
     }
 }
 
-async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: Commit<'_>) -> Result<(), Error> {
+async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
     let guard = guard::statement(1, request.registered.len());
     match run(&mut tx, format!("{guard};\nCOMMIT AND CHAIN")).await {
         Ok(()) => {
@@ -77,14 +81,14 @@ async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>) -> Result<(), sq
 async fn release_savepoint(
     mut tx: Transaction<'_, Postgres>,
     depth: usize,
-    request: Commit<'_>,
+    request: End<'_>,
 ) -> Result<(), Error> {
     let guard = guard::statement(depth, request.registered.len());
     let reset = guard::reset(depth);
     run(&mut tx, format!("{guard};\n{reset}"))
         .await
         .map_err(|failed| failed.into_error(&request, errors::error))?;
-    tx.commit().await.map_err(|source| errors::error(request.doing(), source))
+    tx.commit().await.map_err(|source| errors::error(request.doing("commit"), source))
 }
 
 /// How a guard and what follows it failed.
@@ -97,13 +101,13 @@ struct Failed {
 impl Failed {
     /// A deferred constraint can fail at COMMIT with any code, so the guard's own code means a lost
     /// registration only where the guard was not passed.
-    fn into_error(self, request: &Commit<'_>, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
+    fn into_error(self, request: &End<'_>, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
         if !self.after_guard && errors::has_code(&self.source, guard::BROKEN) {
-            return Error::new(ErrorKind::TransactionLost, request.doing())
+            return Error::new(ErrorKind::TransactionLost, request.doing("commit"))
                 .with_detail("a registration made in it is gone: rolled back to a savepoint, or ended with an earlier transaction")
                 .with_source(self.source);
         }
-        otherwise(request.doing(), self.source)
+        otherwise(request.doing("commit"), self.source)
     }
 }
 
