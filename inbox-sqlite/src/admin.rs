@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use inbox_core::{Administer, Commit, Consumer, Error, MessageId, Original};
+use inbox_core::{Administer, Consumer, End, Error, MessageId, Original};
 use rusqlite::params;
 
 use crate::commit::commit_on;
@@ -41,7 +41,7 @@ impl Administer for SqliteStore {
             let rows = conn
                 .execute(&sql.forget, params![consumer.as_str(), id.as_str()])
                 .map_err(|source| statement_error(conn, &sql, &doing, source))?;
-            commit_on(conn, &sql, &Commit::new(&consumer, &[]))?;
+            commit_on(conn, &sql, &End::new(&consumer, &[]))?;
             Ok(rows > 0)
         });
         forgotten.await.map_err(|source| to_error("forget a message", source))?

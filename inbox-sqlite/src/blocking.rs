@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use inbox_core::{
-    Commit, Error, ErrorKind, Inbox, Message, MessageId, Original, Outcome, Register, RegisterBatch,
+    End, Error, ErrorKind, Inbox, Message, MessageId, Original, Outcome, Register, RegisterBatch,
     Registration,
 };
 use rusqlite::{Connection, DropBehavior, Transaction, TransactionBehavior, ffi};
@@ -173,13 +173,13 @@ impl<'c> BlockingTx<'c> {
     /// COMMIT or ROLLBACK, or a savepoint undid a registration; `Busy`; `UnknownOutcome` if SQLite
     /// failed while it wrote the commit; what else SQLite reports. The transaction is over.
     pub fn commit(self) -> Result<(), Error> {
-        let request = Commit::new(self.inbox.consumer(), &self.registered);
+        let request = End::new(self.inbox.consumer(), &self.registered);
         if self.condemned {
-            return Err(already_condemned(&request.doing()));
+            return Err(already_condemned(&request.doing("commit")));
         }
         let wait = wait_of(&self.inbox);
         let _bounded =
-            BoundedWait::new(&self.tx, wait).map_err(|source| to_error(request.doing(), source))?;
+            BoundedWait::new(&self.tx, wait).map_err(|source| to_error(request.doing("commit"), source))?;
         commit_on(&self.tx, &self.inbox.store().sql, &request)
     }
 
@@ -189,7 +189,8 @@ impl<'c> BlockingTx<'c> {
     ///
     /// `TransactionLost` if the transaction had been ended before; what SQLite reports.
     pub fn rollback(self) -> Result<(), Error> {
-        rollback_on(&self.tx)
+        let request = End::new(self.inbox.consumer(), &self.registered);
+        rollback_on(&self.tx, &request.doing("roll back"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ends a transaction and tells for certain how it ended (R12).
 
-use inbox_core::{BoxFuture, Commit, Error, ErrorKind, MessageId, Transactional};
+use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
 use rusqlite::{Connection, OptionalExtension, ffi, params};
 
 use crate::errors::{primary_code, statement_error, to_error};
@@ -12,7 +12,7 @@ const RELEASE_GUARD: &str = "RELEASE inbox_guard";
 const ROLLBACK_TO_GUARD: &str = "ROLLBACK TO inbox_guard";
 
 impl Transactional<SqliteTx> for SqliteStore {
-    fn commit<'a>(&'a self, mut tx: SqliteTx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn commit<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         SqliteTx: 'a,
     {
@@ -20,14 +20,14 @@ impl Transactional<SqliteTx> for SqliteStore {
             let sql = self.sql.clone();
             let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
             tx.run(
-                || request.doing(),
-                move |conn| commit_on(conn, &sql, &Commit::new(&consumer, &registered)),
+                || request.doing("commit"),
+                move |conn| commit_on(conn, &sql, &End::new(&consumer, &registered)),
             )
             .await
         })
     }
 
-    fn rollback<'a>(&'a self, mut tx: SqliteTx) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         SqliteTx: 'a,
     {
@@ -35,26 +35,25 @@ impl Transactional<SqliteTx> for SqliteStore {
             if tx.is_rolled_back() {
                 return Ok(());
             }
-            tx.run(|| ROLL_BACK.to_owned(), rollback_on).await
+            let doing = request.doing("roll back");
+            tx.run(|| request.doing("roll back"), move |conn| rollback_on(conn, &doing)).await
         })
     }
 }
 
-const ROLL_BACK: &str = "roll back a transaction";
-
 /// Commits if the transaction is still the one that was begun and holds every id of `request`.
 ///
 /// After an error the caller rolls back whatever is still open.
-pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &Commit<'_>) -> Result<(), Error> {
+pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &End<'_>) -> Result<(), Error> {
     if conn.is_autocommit() {
-        return Err(lost(request.doing(), "no transaction is open any more"));
+        return Err(lost(request.doing("commit"), "no transaction is open any more"));
     }
     for id in request.registered {
         let there = is_registered(conn, sql, request, id)
-            .map_err(|source| statement_error(conn, sql, request.doing(), source))?;
+            .map_err(|source| statement_error(conn, sql, request.doing("commit"), source))?;
         if !there {
             return Err(lost(
-                request.doing(),
+                request.doing("commit"),
                 format!(
                     "message {:?} is not registered any more: a savepoint set before was rolled back to, or the row deleted",
                     id.as_str()
@@ -63,13 +62,13 @@ pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &Commit<'_
         }
     }
     release_guard(conn, request)?;
-    conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing(), source))
+    conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing("commit"), source))
 }
 
 fn is_registered(
     conn: &Connection,
     sql: &Statements,
-    request: &Commit<'_>,
+    request: &End<'_>,
     id: &MessageId,
 ) -> rusqlite::Result<bool> {
     let found: Option<i64> = conn
@@ -80,10 +79,10 @@ fn is_registered(
 }
 
 /// `SQLITE_ERROR` of this statement has one meaning: there is no such savepoint.
-fn release_guard(conn: &Connection, request: &Commit<'_>) -> Result<(), Error> {
+fn release_guard(conn: &Connection, request: &End<'_>) -> Result<(), Error> {
     conn.execute_batch(RELEASE_GUARD).map_err(|source| match primary_code(&source) {
-        Some(ffi::SQLITE_ERROR) => lost(request.doing(), ANOTHER_TRANSACTION).with_source(source),
-        _ => to_error(request.doing(), source),
+        Some(ffi::SQLITE_ERROR) => lost(request.doing("commit"), ANOTHER_TRANSACTION).with_source(source),
+        _ => to_error(request.doing("commit"), source),
     })
 }
 
@@ -110,14 +109,14 @@ fn commit_error(doing: String, source: rusqlite::Error) -> Error {
 }
 
 /// Rolls back, and reports if the transaction that was begun had been ended before.
-pub(crate) fn rollback_on(conn: &Connection) -> Result<(), Error> {
+pub(crate) fn rollback_on(conn: &Connection, doing: &str) -> Result<(), Error> {
     let guard = conn.execute_batch(ROLLBACK_TO_GUARD);
     if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(|source| to_error(ROLL_BACK, source))?;
+        conn.execute_batch("ROLLBACK").map_err(|source| to_error(doing, source))?;
     }
     guard.map_err(|source| match primary_code(&source) {
-        Some(ffi::SQLITE_ERROR) => lost(ROLL_BACK, ANOTHER_TRANSACTION).with_source(source),
-        _ => to_error(ROLL_BACK, source),
+        Some(ffi::SQLITE_ERROR) => lost(doing, ANOTHER_TRANSACTION).with_source(source),
+        _ => to_error(doing, source),
     })
 }
 

@@ -1,6 +1,6 @@
 //! How transactions end, and that nobody is told otherwise (R4, R9, R12).
 
-use inbox_core::{Begin, Commit, Error, ErrorKind, InboxStore, Outcome, Registration, Transactional};
+use inbox_core::{Begin, End, Error, ErrorKind, InboxStore, Outcome, Registration, Transactional};
 use inbox_sqlite::{SqliteStore, SqliteTx};
 use rusqlite::{Connection, ffi};
 
@@ -18,7 +18,12 @@ async fn registered_and_credited(store: &SqliteStore) -> SqliteTx {
 
 /// Commits as the guard would that saw "m" as new.
 async fn commit(store: &SqliteStore, tx: SqliteTx) -> Result<(), Error> {
-    store.commit(tx, Commit::new(&consumer(), &[message("m").id().clone()])).await
+    store.commit(tx, End::new(&consumer(), &[message("m").id().clone()])).await
+}
+
+/// Rolls back as the guard would that saw "m" as new.
+async fn roll_back(store: &SqliteStore, tx: SqliteTx) -> Result<(), Error> {
+    store.rollback(tx, End::new(&consumer(), &[message("m").id().clone()])).await
 }
 
 async fn sql(tx: &mut SqliteTx, text: &'static str) -> rusqlite::Result<()> {
@@ -50,7 +55,7 @@ async fn a_commit_keeps_effect_and_registration() {
 async fn r04_rollback_drop_and_a_failing_handler_forget() {
     let store = in_memory().await;
     let tx = registered_and_credited(&store).await;
-    store.rollback(tx).await.unwrap();
+    roll_back(&store, tx).await.unwrap();
     drop(registered_and_credited(&store).await);
     let failed = inbox(&store)
         .process(&message("m"), async |tx| {
@@ -103,10 +108,14 @@ async fn r12_a_rollback_too_tells_that_the_transaction_was_ended_before() {
     for ended in ["COMMIT", "COMMIT; BEGIN"] {
         let mut tx = store.begin(None).await.unwrap();
         sql(&mut tx, ended).await.unwrap();
-        assert_eq!(kind(store.rollback(tx).await), Some(ErrorKind::TransactionLost), "{ended}");
+        assert_eq!(
+            kind(store.rollback(tx, End::new(&consumer(), &[])).await),
+            Some(ErrorKind::TransactionLost),
+            "{ended}"
+        );
     }
     let tx = store.begin(None).await.unwrap();
-    assert_eq!(kind(store.rollback(tx).await), None);
+    assert_eq!(kind(store.rollback(tx, End::new(&consumer(), &[])).await), None);
 }
 
 #[tokio::test]

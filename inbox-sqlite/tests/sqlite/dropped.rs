@@ -4,7 +4,7 @@
 
 use std::sync::mpsc;
 
-use inbox_core::{Begin, Commit, ErrorKind, Inbox, InboxStore, Transactional};
+use inbox_core::{Begin, End, ErrorKind, Inbox, InboxStore, Transactional};
 use inbox_sqlite::SqliteStore;
 use tokio::sync::oneshot;
 
@@ -15,7 +15,7 @@ use crate::stand::{
 /// The store and a foreign connection can both become the writer, and "m" is not registered.
 async fn assert_free(file: &File, store: &SqliteStore) {
     let tx = store.begin(None).await.unwrap();
-    store.rollback(tx).await.unwrap();
+    store.rollback(tx, End::new(&consumer(), &[])).await.unwrap();
     let foreign = file.foreign();
     tokio::task::spawn_blocking(move || foreign.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap())
         .await
@@ -47,7 +47,7 @@ async fn r17_begin_dropped_while_it_queues_in_the_store() {
     let mut begin = store.begin(None);
     assert!(poll_once(&mut begin).await.is_none());
     drop(begin);
-    store.rollback(holder).await.unwrap();
+    store.rollback(holder, End::new(&consumer(), &[])).await.unwrap();
     assert_free(&file, &store).await;
 }
 
@@ -128,7 +128,7 @@ async fn r17_commit_dropped_leaves_all_or_nothing() {
         credit(&mut tx).await.unwrap();
         let (consumer, registered) = (consumer(), [message("m").id().clone()]);
 
-        let mut commit = store.commit(tx, Commit::new(&consumer, &registered));
+        let mut commit = store.commit(tx, End::new(&consumer, &registered));
         for _ in 0..polls {
             if poll_once(&mut commit).await.is_some() {
                 break;
@@ -209,7 +209,7 @@ async fn r18_a_caught_panic_of_a_call_leaves_the_transaction_condemned() {
     .await
     .unwrap();
     assert!(credit(&mut tx).await.is_err());
-    let committed = store.commit(tx, Commit::new(&consumer(), &[])).await;
+    let committed = store.commit(tx, End::new(&consumer(), &[])).await;
     assert_eq!(committed.unwrap_err().kind(), ErrorKind::Aborted);
     assert_eq!(credits(&store).await, 0);
 }
