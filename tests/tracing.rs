@@ -34,33 +34,63 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-#[tokio::test]
-async fn events_carry_consumer_id_and_outcome() {
+fn listen(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_ansi(false)
-        .with_writer(log.clone());
-    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(log.clone()).finish();
+    (log, tracing::subscriber::set_default(subscriber))
+}
 
+async fn inbox() -> Inbox<SqliteStore> {
     let store = SqliteStore::in_memory().unwrap();
     store.create_schema().await.unwrap();
-    let inbox = Inbox::new(store, Consumer::new("loyalty").unwrap());
-    let message = |payload: &[u8]| {
-        Message::new(MessageId::new("m-1").unwrap(), "PaymentConfirmed").unwrap().with_payload(payload)
-    };
-    let process =
-        async |payload: &[u8]| inbox.process(&message(payload), async |_tx| Ok::<_, Error>(())).await;
+    Inbox::new(store, Consumer::new("loyalty").unwrap())
+}
 
+fn message(payload: &[u8]) -> Message {
+    Message::new(MessageId::new("m-1").unwrap(), "PaymentConfirmed").unwrap().with_payload(payload)
+}
+
+async fn process(inbox: &Inbox<SqliteStore>, payload: &[u8]) {
+    let _ = inbox.process(&message(payload), async |_tx| Ok::<_, Error>(())).await;
+}
+
+fn assert_event(text: &str, outcome: &str) {
+    let event = text.lines().find(|line| line.contains(" outcome=") || line.contains(": outcome="));
+    let event = event.unwrap_or_else(|| panic!("no event with an outcome: {text}"));
+    for field in ["consumer=loyalty", "message_id=m-1", &format!("outcome=\"{outcome}\"")] {
+        assert!(event.contains(field), "{field} is missing: {event}");
+    }
+}
+
+#[tokio::test]
+async fn events_carry_consumer_id_and_outcome() {
+    let (log, _listening) = listen(tracing::Level::DEBUG);
+    let inbox = inbox().await;
     for (payload, outcome) in [(b"1", "processed"), (b"1", "duplicate"), (b"2", "error")] {
-        let _ = process(payload).await;
-        let text = log.take();
-        let event = text
-            .lines()
-            .find(|line| line.contains("outcome="))
-            .unwrap_or_else(|| panic!("no outcome: {text}"));
-        for field in ["consumer=loyalty", "message_id=m-1", &format!("outcome=\"{outcome}\"")] {
-            assert!(event.contains(field), "{field} is missing: {event}");
-        }
+        process(&inbox, payload).await;
+        assert_event(&log.take(), outcome);
+    }
+}
+
+#[tokio::test]
+async fn an_error_says_whose_it_is_at_the_usual_level() {
+    let (log, _listening) = listen(tracing::Level::INFO);
+    let inbox = inbox().await;
+    process(&inbox, b"1").await;
+    assert_eq!(log.take(), "", "a message that went well is no news");
+    process(&inbox, b"2").await;
+    assert_event(&log.take(), "error");
+}
+
+#[tokio::test]
+async fn a_registration_in_a_transaction_of_ones_own_is_told() {
+    let (log, _listening) = listen(tracing::Level::DEBUG);
+    let inbox = inbox().await;
+    let mut tx = inbox.begin().await.unwrap();
+    tx.register_if_new(&message(b"1")).await.unwrap();
+    let text = log.take();
+    for field in ["consumer=loyalty", "message_id=m-1", "answer=\"new\""] {
+        assert!(text.contains(field), "{field} is missing: {text}");
     }
 }

@@ -260,7 +260,8 @@ pub trait Administer: Send + Sync {
 pub struct Capabilities {
     /// Where a transaction meets another one that holds the id.
     pub waits: Waits,
-    /// The smallest difference in the bounded wait that the store honours (R6).
+    /// The smallest difference in the bounded wait that the store honours (R6): a wait may last so
+    /// much longer than its bound.
     pub wait_resolution: Duration,
     /// Savepoints inside the caller's transaction forget a registration when rolled back (R4).
     pub savepoints: bool,
@@ -269,6 +270,9 @@ pub struct Capabilities {
     pub proves_commit: bool,
     /// A commit notices a registration that a savepoint undid (R12).
     pub notices_undone_savepoint: bool,
+    /// A commit and a rollback notice that the transaction was committed by raw SQL and another one
+    /// begun in its place (R12).
+    pub notices_restart: bool,
 }
 
 impl Capabilities {
@@ -280,6 +284,7 @@ impl Capabilities {
             savepoints: true,
             proves_commit: true,
             notices_undone_savepoint: true,
+            notices_restart: true,
         }
     }
 }

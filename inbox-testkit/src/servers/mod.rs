@@ -42,6 +42,8 @@
 //! test would start its own: give the servers by URL there.
 
 mod error;
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "without an engine only skips are asked for"))]
+mod places;
 pub use error::ServerError;
 
 // What engines share. Only an engine's feature makes use of it.
@@ -69,26 +71,10 @@ pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 pub use postgres::{PostgresOptions, PostgresServer, Wanted};
 
 /// True when `INBOX_TEST_SKIP`, a list with commas, names this stand: `postgres`, `postgres_18`,
-/// `pgbouncer`.
+/// `pgbouncer`, or `postgres_own` (tests for which a server by URL is not enough).
 ///
 /// This is the only way to leave a server out. A test harness asks before it asks for the server,
 /// and reports the stand as skipped; without the name in the list a missing server is a failed test.
 pub fn skip_requested(stand: &str) -> bool {
-    names(&std::env::var("INBOX_TEST_SKIP").unwrap_or_default(), stand)
-}
-
-fn names(list: &str, stand: &str) -> bool {
-    !stand.is_empty() && list.split(',').any(|name| name.trim() == stand)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::names;
-
-    #[test]
-    fn only_a_whole_name_in_the_list_skips() {
-        assert!(names("postgres_18, pgbouncer", "pgbouncer"));
-        assert!(!names("postgres_18", "postgres"));
-        assert!(!names("", ""), "an empty list names nothing");
-    }
+    places::skipped().iter().any(|name| name == stand)
 }

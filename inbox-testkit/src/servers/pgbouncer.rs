@@ -7,9 +7,9 @@ use sqlx::{ConnectOptions as _, Connection as _};
 use tokio::time::Instant;
 use url::Url;
 
-use super::installation::{Installation, common_folders};
+use super::installation::Installation;
 use super::supervisor::{Plan, Supervised};
-use super::{Database, PostgresServer, ServerError, port};
+use super::{Database, PostgresServer, ServerError, places, port};
 
 /// How a PgBouncer is run.
 #[derive(Debug, Clone)]
@@ -83,10 +83,8 @@ impl PgBouncer {
     ///
     /// [`ServerError::NotFound`] says what to install; [`ServerError::Start`] has the end of its log.
     pub async fn start(server: &PostgresServer, options: PgBouncerOptions) -> Result<Self, ServerError> {
-        let installation = common_folders()
-            .into_iter()
-            .find_map(|folder| Installation::installed(folder).with("pgbouncer"))
-            .ok_or_else(not_found)?;
+        let programs = places::installed_pgbouncer().ok_or_else(not_found)?;
+        let installation = Installation::installed(programs);
         let mut attempts = port::ATTEMPTS;
         loop {
             let port = port::free()?;

@@ -1,7 +1,7 @@
 //! PostgreSQL: given by URL, installed, unpacked, or in a container.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::database::{Database, Maintenance};
-use super::installation::{Installation, common_folders, is_root};
+use super::installation::{Installation, is_root};
 use super::supervisor::{Plan, Supervised};
-use super::{ServerError, port};
+use super::{ServerError, places, port};
 
 /// Which PostgreSQL a test asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +41,21 @@ impl Wanted {
 
     /// The variable that gives exactly this server.
     fn url_variable(self) -> String {
-        format!("INBOX_TEST_{}_URL", self.stand().to_uppercase())
+        places::url_variable(&self.stand())
+    }
+
+    fn major(self) -> Option<u32> {
+        match self {
+            Self::Any => None,
+            Self::Major(major) => Some(major),
+        }
+    }
+
+    /// The variable through which the environment gives a server that may be this one.
+    fn given_by(self) -> Option<String> {
+        [self.url_variable(), Self::Any.url_variable()]
+            .into_iter()
+            .find(|variable| places::given_url(variable).is_some())
     }
 }
 
@@ -109,7 +123,7 @@ impl PostgresServer {
     /// The server that the environment gives, if it does.
     async fn given(wanted: Wanted) -> Result<Option<Self>, ServerError> {
         for variable in [wanted.url_variable(), Wanted::Any.url_variable()] {
-            let Some(url) = std::env::var(&variable).ok().filter(|url| !url.is_empty()) else { continue };
+            let Some(url) = places::given_url(&variable) else { continue };
             let server = Self::connect(parse(&url, &variable)?, None).await?;
             if wanted.accepts(server.major()) {
                 return Ok(Some(server));
@@ -262,6 +276,10 @@ pub struct PostgresOptions {
 }
 
 impl PostgresOptions {
+    /// The name that [`skip_requested`](super::skip_requested) takes for tests that start a server of
+    /// their own: where the environment gives servers by URL and none is installed, they cannot run.
+    pub const OWN: &str = "postgres_own";
+
     /// A server without fsync, as installed, unpacked, or in a container: a server by URL is
     /// shared, and not for this.
     pub fn new(wanted: Wanted) -> Self {
@@ -353,26 +371,34 @@ impl PostgresOptions {
     }
 
     fn installation(&self) -> Option<Installation> {
+        let major = self.wanted.major();
         if let Some(folders) = &self.programs {
-            return of_version(folders, self.wanted);
+            return places::postgres_in(folders, major).map(Installation::installed);
         }
-        match self.wanted {
-            Wanted::Major(major) => version(major)
-                .or_else(|| of_version(&common_folders(), self.wanted))
-                .or_else(|| unpacked(major)),
-            Wanted::Any => versions()
-                .find_map(version)
-                .or_else(|| of_version(&common_folders(), self.wanted))
-                .or_else(|| versions().find_map(unpacked)),
-        }
+        places::installed_postgres(major).map(Installation::installed).or_else(|| match major {
+            Some(major) => unpacked(major),
+            None => places::postgres_versions().find_map(unpacked),
+        })
     }
 
     fn not_found(&self) -> ServerError {
-        let variable = self.wanted.url_variable();
-        let (server, stand) = (self.wanted.to_string(), self.wanted.stand());
+        let server = self.wanted.to_string();
         let package = match self.wanted {
             Wanted::Any => "postgresql".to_owned(),
             Wanted::Major(major) => format!("postgresql-{major}"),
+        };
+        // Whoever gave a URL is not to be told to give one.
+        let (instead, stand) = match self.wanted.given_by() {
+            Some(variable) => (
+                format!(
+                    "the server that {variable} gives is shared, and this test changes or ends one of its own: "
+                ),
+                Self::OWN.to_owned(),
+            ),
+            None => (
+                format!("set {} to the URL of a server that tests may use, or ", self.wanted.url_variable()),
+                self.wanted.stand(),
+            ),
         };
         let root = if is_root() { "" } else { " (as root: only root can run an unpacked server)" };
         let looked = match &self.programs {
@@ -380,13 +406,12 @@ impl PostgresOptions {
             None => String::new(),
         };
         ServerError::NotFound {
-            server: server.clone(),
             advice: format!(
-                "set {variable} to the URL of a server that tests may use, or install {server} (package \
-                 `{package}`), or run `cargo xtask servers` in a checkout of inbox{root}, or enable the feature \
-                 `containers` of inbox-testkit where a container engine runs, or leave its tests out with \
-                 INBOX_TEST_SKIP={stand}{looked}"
+                "{instead}install {server} (package `{package}`), or run `cargo xtask servers` in a checkout of \
+                 inbox{root}, or enable the feature `containers` of inbox-testkit where a container engine runs, \
+                 or leave its tests out with INBOX_TEST_SKIP={stand}{looked}"
             ),
+            server,
         }
     }
 }
@@ -404,43 +429,10 @@ fn initdb(data: &str) -> [&str; 8] {
     ]
 }
 
-/// Major versions that may be found, the newest first.
-fn versions() -> impl Iterator<Item = u32> {
-    (13..=30).rev()
-}
-
-/// An installed server of this major version, where packages put one beside others.
-fn version(major: u32) -> Option<Installation> {
-    [
-        format!("/usr/lib/postgresql/{major}/bin"),
-        format!("/usr/pgsql-{major}/bin"),
-        format!("/opt/homebrew/opt/postgresql@{major}/bin"),
-        format!("/usr/local/opt/postgresql@{major}/bin"),
-    ]
-    .into_iter()
-    .find_map(|folder| Installation::installed(folder).with("initdb")?.with("postgres"))
-}
-
 /// A server that `cargo xtask servers` unpacked.
 fn unpacked(major: u32) -> Option<Installation> {
-    Installation::unpacked(&format!("postgres-{major}"), format!("/usr/lib/postgresql/{major}/bin"))?
-        .with("postgres")
-}
-
-/// A server in one of the folders, which its program says to be of the wanted version.
-fn of_version(folders: &[PathBuf], wanted: Wanted) -> Option<Installation> {
-    folders
-        .iter()
-        .filter_map(|folder| Installation::installed(folder).with("initdb")?.with("postgres"))
-        .find(|found| wanted == Wanted::Any || major_of(&found.programs).is_some_and(|it| wanted.accepts(it)))
-}
-
-/// The major version in `postgres (PostgreSQL) 18.1 (…)`, or `18beta1`.
-fn major_of(programs: &Path) -> Option<u32> {
-    let output = std::process::Command::new(programs.join("postgres")).arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let number = text.split(") ").nth(1)?;
-    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    let root = places::unpacked_postgres(major).filter(|_| is_root())?;
+    Some(Installation::unpacked(root, places::unpacked_postgres_programs(major)))
 }
 
 /// Waits until the server answers, and is the one with this data: another process may have taken

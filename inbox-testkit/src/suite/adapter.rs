@@ -134,6 +134,11 @@ impl<T: Stand> OpenedInbox<'_, T> {
         Box::new(OpenedSession { opened: self.opened, inbox: &self.inbox, tx })
     }
 
+    async fn execute_and_fail(&self, tx: &mut TxOf<T>, sql: &str) -> Result<(), HandlerError> {
+        self.opened.probe().execute(tx, sql).await.map_err(HandlerError::Effect)?;
+        Err(HandlerError::Failed)
+    }
+
     async fn step(&self, tx: &mut TxOf<T>, id: &MessageId, script: &Script) -> Result<(), HandlerError> {
         script.calls.fetch_add(1, Ordering::SeqCst);
         self.opened.stand.write_effect(tx, id.as_str()).await.map_err(HandlerError::Effect)?;
@@ -142,10 +147,8 @@ impl<T: Stand> OpenedInbox<'_, T> {
             Step::Fail => Err(HandlerError::Failed),
             Step::Panic => panic!("the handler panics, as the case wants"),
             Step::Hang => std::future::pending().await,
-            Step::CommitAndFail => {
-                let ended = self.opened.probe().execute(tx, "COMMIT").await;
-                ended.map_err(HandlerError::Effect).and(Err(HandlerError::Failed))
-            }
+            Step::CommitAndFail => self.execute_and_fail(tx, "COMMIT").await,
+            Step::RestartAndFail => self.execute_and_fail(tx, "COMMIT; BEGIN").await,
         }
     }
 }

@@ -58,6 +58,8 @@ fn has(need: Need, capabilities: &Capabilities, offers: &[Need]) -> bool {
         Need::Savepoints => capabilities.savepoints,
         Need::ProvedCommit => capabilities.proves_commit,
         Need::NoticedSavepoint => capabilities.notices_undone_savepoint,
+        Need::NoticedRestart => capabilities.notices_restart,
+        Need::Waits => capabilities.waits != Waits::LosesAtCommit,
         probed => offers.contains(&probed),
     }
 }
@@ -87,6 +89,7 @@ fn denials(planned: &[Planned], capabilities: &Capabilities, offers: &[Need]) ->
         (Need::Savepoints, "r04_rollback_to_a_savepoint_forgets", Need::Sql),
         (Need::ProvedCommit, "r12_swallowed_error_is_not_ok", Need::AbortingSql),
         (Need::NoticedSavepoint, "r12_undone_registration_refuses_the_commit", Need::Sql),
+        (Need::NoticedRestart, "r12_restarted_transaction_is_noticed", Need::Sql),
     ];
     shown_by
         .into_iter()

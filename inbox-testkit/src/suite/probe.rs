@@ -15,6 +15,10 @@ pub enum Need {
     ProvedCommit,
     /// Capability: a commit notices a registration that a savepoint undid.
     NoticedSavepoint,
+    /// Capability: a commit and a rollback notice a transaction that was committed and begun anew.
+    NoticedRestart,
+    /// Capability: a transaction waits, somewhere, for another one that holds the id.
+    Waits,
     /// Probe: SQL through the transaction and beside it ([`Probe::execute`], [`Probe::execute_beside`]).
     Sql,
     /// Probe: a view of who waits for whom ([`Probe::session`], [`Probe::is_waiting`]).
@@ -48,6 +52,8 @@ impl Need {
             Self::Savepoints => "the store declares no savepoints",
             Self::ProvedCommit => "the store declares that it cannot prove a commit",
             Self::NoticedSavepoint => "the store declares that it cannot notice an undone savepoint",
+            Self::NoticedRestart => "the store declares that it cannot notice a transaction begun anew",
+            Self::Waits => "nobody waits: the loser is told at commit",
             Self::Sql => "no probe: raw SQL",
             Self::WaitView => "no probe: who waits for whom",
             Self::Kill => "no probe: ending a session",

@@ -159,9 +159,11 @@ pub fn run_case<T: Stand>(
 ) -> Result<(), String> {
     keep_panics_quiet();
     let runtime = runtime()?;
+    // Outside of what a denied capability may fail.
+    let opened = runtime.block_on(Opened::open(Arc::clone(stand), level));
+    let stage = opened.map_err(|error| format!("no fresh store: {error}"))?;
     let body = AssertUnwindSafe(|| {
         runtime.block_on(async {
-            let stage = Opened::open(Arc::clone(stand), level).await.expect("a fresh store");
             let ended = tokio::time::timeout(limit, (case.run)(Arc::new(stage))).await;
             ended.unwrap_or_else(|_| {
                 panic!("the case did not end within {limit:?}: something waits for ever")

@@ -141,6 +141,8 @@ pub(super) enum Step {
     Hang,
     /// Write the effect, end the transaction by a raw COMMIT, then fail.
     CommitAndFail,
+    /// The same, and begin another transaction in its place before failing.
+    RestartAndFail,
 }
 
 /// The handler's error type in the suite.

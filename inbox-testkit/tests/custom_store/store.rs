@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use inbox_core::{
-    Administer, Begin, BoxFuture, Capabilities, Commit, Consumer, DEFAULT_WAIT, Error, ErrorKind,
-    Fingerprint, InboxStore, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
-    Waits, register_one_by_one,
+    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, Fingerprint,
+    InboxStore, MessageId, Original, Register, RegisterBatch, Registration, Transactional, Waits,
+    register_one_by_one,
 };
 use sqlx::{AssertSqlSafe, PgPool, Postgres, Row, Transaction};
 
@@ -95,13 +95,15 @@ impl InboxStore<PgTx> for ProcessedMessages {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::all(Waits::WhenRegistering)
+        let mut capabilities = Capabilities::all(Waits::WhenRegistering);
+        capabilities.notices_restart = false;
+        capabilities
     }
 }
 
 impl Transactional<PgTx> for ProcessedMessages {
-    /// Left to the caller: a COMMIT sent as SQL and followed by a BEGIN is not noticed.
-    fn commit<'a>(&'a self, mut tx: PgTx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    /// A COMMIT sent as SQL and followed by a BEGIN is not noticed, as `capabilities` says.
+    fn commit<'a>(&'a self, mut tx: PgTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
     {
@@ -113,26 +115,26 @@ impl Transactional<PgTx> for ProcessedMessages {
                 .bind(keys)
                 .fetch_one(&mut *tx)
                 .await
-                .map_err(|source| error(request.doing(), source))?;
+                .map_err(|source| error(request.doing("commit"), source))?;
             if kept != request.registered.len() as i64 {
-                return Err(Error::new(ErrorKind::TransactionLost, request.doing()));
+                return Err(Error::new(ErrorKind::TransactionLost, request.doing("commit")));
             }
             // Fails where no transaction is open; COMMIT alone would only warn.
             let committed = sqlx::query("COMMIT AND CHAIN").execute(&mut *tx).await;
-            committed.map_err(|source| commit_error(request.doing(), source))?;
+            committed.map_err(|source| commit_error(request.doing("commit"), source))?;
             // What the chain began is empty, and ends as the transaction is dropped.
             Ok(())
         })
     }
 
-    fn rollback<'a>(&'a self, mut tx: PgTx) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, mut tx: PgTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
     {
         Box::pin(async move {
             // As with COMMIT: a ROLLBACK alone would only warn that there was nothing to roll back.
             let rolled_back = sqlx::query("ROLLBACK AND CHAIN").execute(&mut *tx).await;
-            rolled_back.map(drop).map_err(|source| error("roll back", source))
+            rolled_back.map(drop).map_err(|source| error(request.doing("roll back"), source))
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use inbox_core::{
-    Administer, Begin, BoxFuture, Capabilities, Commit, Consumer, DEFAULT_WAIT, Error, ErrorKind, EventType,
+    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, EventType,
     InboxStore, Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
     register_one_by_one,
 };
@@ -70,6 +70,7 @@ impl BrokenStore {
         match self.fault {
             Fault::WaitsForEver => Some(Duration::from_secs(3600)),
             Fault::NeverWaits => Some(Duration::ZERO),
+            Fault::WaitIgnored => None,
             _ => wait,
         }
     }
@@ -228,6 +229,7 @@ impl BrokenStore {
                     answers.insert(0, last);
                 }
             }
+            Fault::BatchTruncated => drop(answers.pop()),
             Fault::BatchSortedAnswers => {
                 let mut order: Vec<usize> = (0..answers.len()).collect();
                 order.sort_by_key(|&n| messages[n].id());
@@ -335,7 +337,7 @@ impl InboxStore<PgTx> for BrokenStore {
 }
 
 impl Transactional<PgTx> for BrokenStore {
-    fn commit<'a>(&'a self, mut tx: PgTx, request: Commit<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn commit<'a>(&'a self, mut tx: PgTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
     {
@@ -349,7 +351,7 @@ impl Transactional<PgTx> for BrokenStore {
                 }
                 Fault::CommitExpectsOne => {
                     let one = &request.registered[..request.registered.len().min(1)];
-                    self.inner.commit(tx, Commit::new(request.consumer, one)).await
+                    self.inner.commit(tx, End::new(request.consumer, one)).await
                 }
                 Fault::CommitBySavepoint if !request.registered.is_empty() => {
                     let released = (&mut *tx).execute("RELEASE SAVEPOINT guard").await;
@@ -363,7 +365,7 @@ impl Transactional<PgTx> for BrokenStore {
         })
     }
 
-    fn rollback<'a>(&'a self, tx: PgTx) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, tx: PgTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
     {
@@ -374,7 +376,7 @@ impl Transactional<PgTx> for BrokenStore {
                     .await
                     .map_err(|error| Error::new(ErrorKind::Backend, "roll back").with_source(error))
             }),
-            _ => self.inner.rollback(tx),
+            _ => self.inner.rollback(tx, request),
         }
     }
 }

@@ -54,12 +54,15 @@ pub(crate) enum Fault {
     // Waiting.
     WaitsForEver,
     NeverWaits,
+    /// Waits for its own default, whatever the call says.
+    WaitIgnored,
     /// Undoes only its own statement when the wait ends, and does not condemn the transaction.
     BusyKeepsTransaction,
     SettingLeftBehind,
 
     // Batches.
     BatchShifted,
+    BatchTruncated,
     BatchSortedAnswers,
     BatchRepeatsAllNew,
     BatchUnsorted,
@@ -133,9 +136,11 @@ impl Fault {
         Self::EveryErrorRetryable,
         Self::WaitsForEver,
         Self::NeverWaits,
+        Self::WaitIgnored,
         Self::BusyKeepsTransaction,
         Self::SettingLeftBehind,
         Self::BatchShifted,
+        Self::BatchTruncated,
         Self::BatchSortedAnswers,
         Self::BatchRepeatsAllNew,
         Self::BatchUnsorted,
@@ -166,6 +171,7 @@ impl Fault {
         matches!(
             self,
             Self::BatchShifted
+                | Self::BatchTruncated
                 | Self::BatchSortedAnswers
                 | Self::BatchRepeatsAllNew
                 | Self::BatchOneOriginalForAll

@@ -84,6 +84,42 @@ cases! {
         assert_eq!(deliver(&*inbox, &message("m-1")).await, Registration::New);
     }
 
+    /// A transaction that raw SQL committed, with another one begun in its place, is noticed: the new
+    /// one is open, but it does not hold the registration.
+    every_level(NoticedRestart, Sql) fn r12_restarted_transaction_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = hold(&*inbox, &message("m-1")).await;
+        tx.execute("COMMIT; BEGIN").await.expect("restart");
+        assert_kind(tx.commit().await, ErrorKind::TransactionLost);
+        assert_duplicate(&deliver(&*inbox, &message("m-1")).await);
+    }
+
+    /// The same under a handler that then fails: the rollback notices it.
+    once(NoticedRestart, Sql) fn r12_restarted_under_a_failing_handler_is_noticed(stage) {
+        let inbox = stage.inbox("billing");
+        let script = Script::new(|_| Step::RestartAndFail);
+        let lost = inbox.process_retrying(&message("m-1"), &script).await;
+        assert!(
+            matches!(&lost, Err(HandlerError::Inbox(error)) if error.kind() == ErrorKind::TransactionLost),
+            "{lost:?}"
+        );
+        assert_eq!(script.calls(), 1);
+    }
+
+    /// What a savepoint undid and the guard registered again is there, and commits.
+    every_level(Savepoints, Sql) fn r12_undone_and_registered_again_commits(stage) {
+        let inbox = stage.inbox("billing");
+        let mut tx = inbox.begin().await.expect("begin");
+        tx.execute("SAVEPOINT before_it").await.expect("savepoint");
+        assert_eq!(tx.register(&message("m-1")).await.expect("register"), Registration::New);
+        tx.execute("ROLLBACK TO SAVEPOINT before_it").await.expect("rollback to");
+        assert_eq!(tx.register(&message("m-1")).await.expect("register"), Registration::New);
+        tx.effect("m-1").await.expect("effect");
+        tx.commit().await.expect("commit");
+        assert_eq!(stage.effects("m-1").await, 1);
+        assert_duplicate(&deliver(&*inbox, &message("m-1")).await);
+    }
+
     /// A handler that ends the transaction and then fails is `TransactionLost`, not the handler's error:
     /// run again, the message would be a duplicate of its own half effect.
     once(ProvedCommit, Sql) fn r12_lost_under_a_failing_handler_is_noticed(stage) {
