@@ -42,7 +42,10 @@
 //! test would start its own: give the servers by URL there.
 
 mod error;
-#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "without an engine only skips are asked for"))]
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "without an engine only skips are asked for")
+)]
 mod places;
 pub use error::ServerError;
 
