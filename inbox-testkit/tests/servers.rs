@@ -130,7 +130,7 @@ fn a_server_outlives_the_runtime_that_started_it() -> Result {
 
 #[tokio::test]
 async fn databases_of_a_dead_run_are_swept_and_those_of_a_living_one_kept() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let server = PostgresOptions::new(Wanted::Any).start().await?;
     let mut connection = PgConnection::connect(server.url()).await?;
     for name in ["inbox_test_1_1_00000001", "inbox_test_of_somebody"] {
@@ -153,7 +153,7 @@ async fn databases_of_a_dead_run_are_swept_and_those_of_a_living_one_kept() -> R
 
 #[tokio::test]
 async fn a_run_whose_lock_was_lost_takes_it_again() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let server = PostgresOptions::new(Wanted::Any).start().await?;
     let mut connection = PgConnection::connect(server.url()).await?;
     sqlx::raw_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
@@ -172,7 +172,7 @@ async fn a_run_whose_lock_was_lost_takes_it_again() -> Result {
 
 #[tokio::test]
 async fn a_durable_server_keeps_fsync_and_takes_settings() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let options = PostgresOptions::new(Wanted::Any).durable(true).setting("max_prepared_transactions", "3");
     let server = options.start().await?;
     let mut connection = PgConnection::connect(server.url()).await?;
@@ -186,7 +186,7 @@ async fn a_durable_server_keeps_fsync_and_takes_settings() -> Result {
 
 #[tokio::test]
 async fn a_setting_that_the_server_refuses_is_in_the_error() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let outcome = PostgresOptions::new(Wanted::Any).setting("no_such_setting", "1").start().await;
     let error = outcome.expect_err("the server cannot start");
     assert!(matches!(error, ServerError::Start { .. }));
@@ -196,7 +196,7 @@ async fn a_setting_that_the_server_refuses_is_in_the_error() -> Result {
 
 #[tokio::test]
 async fn a_stopped_server_leaves_no_process_and_no_folder() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let server = PostgresOptions::new(Wanted::Any).start().await?;
     let (pid, folder) = (server.process_id().expect("a process"), server.folder().expect("a folder"));
     assert!(runs(pid) && folder.exists());
@@ -213,7 +213,7 @@ async fn a_server_that_is_not_there_is_an_error_that_says_what_to_do() {
     let outcome = PostgresOptions::new(Wanted::Major(18)).programs_in([nowhere]).start().await;
     let error = outcome.expect_err("nothing is there");
     assert!(matches!(error, ServerError::NotFound { .. }));
-    for hint in ["INBOX_TEST_POSTGRES_18_URL", "postgresql-18", "INBOX_TEST_SKIP=postgres_18"] {
+    for hint in ["INBOX_TEST_POSTGRES_18_URL", "postgresql-18", "INBOX_TEST_SKIP=postgres_"] {
         assert!(error.to_string().contains(hint), "{hint} is not in: {error}");
     }
 }
@@ -250,10 +250,11 @@ const CHILD: &str = "INBOX_SERVERS_TEST_CHILD";
 #[tokio::test]
 async fn child() -> Result {
     let Ok(task) = std::env::var(CHILD) else { return Ok(()) };
-    let server = match task.as_str() {
-        "exit" => PostgresServer::shared(Wanted::Any).await?,
-        _ => PostgresOptions::new(Wanted::Any).start().await?,
+    let started = match task.as_str() {
+        "exit" => PostgresServer::shared(Wanted::Any).await,
+        _ => PostgresOptions::new(Wanted::Any).start().await,
     };
+    let server = started.inspect_err(|error| println!("\n{error}"))?;
     let (pid, folder) = (server.process_id().expect("a process"), server.folder().expect("a folder"));
     println!("\nserver {pid} {}", folder.display());
     match task.as_str() {
@@ -275,12 +276,17 @@ fn start_child(task: &str) -> Result<(Child, u32, PathBuf)> {
         .stderr(Stdio::null())
         .spawn()?;
     let stdout = child.stdout.take().ok_or("no output")?;
+    let mut said = String::new();
     for line in BufReader::new(stdout).lines() {
-        if let Some((pid, folder)) = line?.strip_prefix("server ").and_then(|rest| rest.split_once(' ')) {
+        let line = line?;
+        if let Some((pid, folder)) = line.strip_prefix("server ").and_then(|rest| rest.split_once(' ')) {
             return Ok((child, pid.parse()?, PathBuf::from(folder)));
         }
+        said = said + &line + "\n";
     }
-    Err("the child started no server".into())
+    let own = PostgresOptions::OWN;
+    Err(format!("the child started no server of its own (INBOX_TEST_SKIP={own} leaves this out): {said}")
+        .into())
 }
 
 async fn is_left_behind_by_nobody(pid: u32, folder: &Path) {
@@ -289,7 +295,7 @@ async fn is_left_behind_by_nobody(pid: u32, folder: &Path) {
 
 #[tokio::test]
 async fn a_killed_process_leaves_no_server() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     let (mut child, pid, folder) = start_child("wait")?;
     assert!(runs(pid) && folder.exists());
 
@@ -302,7 +308,7 @@ async fn a_killed_process_leaves_no_server() -> Result {
 
 #[tokio::test]
 async fn a_process_that_ends_leaves_no_server() -> Result {
-    needs!("postgres");
+    needs!("postgres", PostgresOptions::OWN);
     for task in ["exit", "panic"] {
         let (mut child, pid, folder) = start_child(task)?;
         child.wait()?;

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Result;
-
-/// Written last into an unpacked folder; a folder without it is half made. Holds the versions.
-pub(crate) const COMPLETE: &str = ".complete";
+use crate::places::COMPLETE;
 
 /// True where packages can be installed: Debian, and root.
 pub(crate) fn usable() -> bool {
@@ -99,6 +97,7 @@ pub(crate) fn unpack(suite: &str, packages: &[&str], folder: &Path) -> Result<()
 
     let mut names: Vec<_> = archives.iter().filter_map(|path| path.file_name()?.to_str()).collect();
     names.sort_unstable();
+    // Its versions, for whoever wonders.
     write(&folder.join(COMPLETE), &(names.join("\n") + "\n"))
 }
 

@@ -5,59 +5,47 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Result, debian};
+use crate::{Result, debian, places};
 
 /// One server that tests ask for by name; the name is also what `INBOX_TEST_SKIP` lists.
 struct Stand {
     name: &'static str,
-    /// A running server given by URL makes an own one needless.
-    url_variable: Option<&'static str>,
-    program: &'static str,
-    source: Source,
+    /// A running server may be given by URL instead.
+    by_url: bool,
+    /// The stand whose skip leaves this one out too.
+    part_of: Option<&'static str>,
+    program: Program,
 }
 
-/// How a missing server is made available on Debian.
-enum Source {
-    /// A package of the running release, installed.
-    Package(&'static str),
-    /// Packages of a later suite, unpacked into a folder that the tests `chroot` into, since their
-    /// programs need a newer C library than the machine's.
-    Unpacked { suite: &'static str, folder: &'static str, packages: &'static [&'static str] },
+/// What a stand runs, which tells how a missing one is made available on Debian.
+enum Program {
+    /// Any PostgreSQL. The running release's is installed.
+    Postgres,
+    /// PostgreSQL of one major version. A later suite's is unpacked into a folder that the tests
+    /// `chroot` into, since it needs a newer C library than the machine's.
+    PostgresMajor(u32),
+    PgBouncer,
 }
 
 const STANDS: &[Stand] = &[
-    Stand {
-        name: "postgres",
-        url_variable: Some("INBOX_TEST_POSTGRES_URL"),
-        program: "postgres",
-        source: Source::Package("postgresql"),
-    },
-    Stand {
-        name: "postgres_18",
-        url_variable: Some("INBOX_TEST_POSTGRES_18_URL"),
-        program: "postgres",
-        source: Source::Unpacked {
-            suite: "sid",
-            folder: "postgres-18",
-            // initdb runs a shell; the tests' supervisor is a shell script that needs mkdir and rm.
-            packages: &["postgresql-18", "dash", "coreutils"],
-        },
-    },
-    Stand {
-        name: "pgbouncer",
-        url_variable: None,
-        program: "pgbouncer",
-        source: Source::Package("pgbouncer"),
-    },
+    Stand { name: "postgres", by_url: true, part_of: None, program: Program::Postgres },
+    Stand { name: "postgres_18", by_url: true, part_of: None, program: Program::PostgresMajor(18) },
+    // For tests that change or end their server: one by URL is shared.
+    Stand { name: "postgres_own", by_url: false, part_of: Some("postgres"), program: Program::Postgres },
+    Stand { name: "pgbouncer", by_url: false, part_of: None, program: Program::PgBouncer },
 ];
 
+/// Where the unpacked major versions come from.
+const SUITE: &str = "sid";
+
 pub(crate) fn run() -> Result<()> {
-    let skipped = skipped();
+    let skipped = places::skipped();
+    check_names(&skipped)?;
     let mut missing = Vec::new();
     for stand in STANDS {
-        if skipped.iter().any(|name| name == stand.name) {
+        if stand.is_in(&skipped) {
             println!("{}: skipped by INBOX_TEST_SKIP", stand.name);
-        } else if let Some(place) = stand.find()? {
+        } else if let Some(place) = stand.find() {
             println!("{}: {place}", stand.name);
         } else {
             missing.push(stand);
@@ -73,107 +61,104 @@ pub(crate) fn run() -> Result<()> {
             advice.join("\n")
         ));
     }
-    provide(&missing)
-}
-
-/// Installs and unpacks, one at a time on this machine, and looks again.
-fn provide(missing: &[&Stand]) -> Result<()> {
-    let folder = servers_folder()?;
-    let _lock = lock(&folder)?;
-
-    let packages: Vec<&str> = missing
-        .iter()
-        .filter_map(|stand| match stand.source {
-            Source::Package(package) => Some(package),
-            Source::Unpacked { .. } => None,
-        })
-        .collect();
-    if !packages.is_empty() {
-        debian::install(&packages)?;
-    }
+    provide(&missing)?;
     for stand in missing {
-        // Another process may have done it while this one waited for the lock.
-        if let (Source::Unpacked { suite, folder: name, packages }, None) = (&stand.source, stand.find()?) {
-            debian::unpack(suite, packages, &folder.join(name))?;
-        }
-    }
-    for stand in missing {
-        match stand.find()? {
-            Some(place) => println!("{}: {place}", stand.name),
-            None => {
-                return Err(format!(
-                    "installed, yet no program `{}` was found; {}",
-                    stand.program,
-                    stand.advice()
-                ));
-            }
-        }
+        println!("{}: {}", stand.name, stand.find().unwrap_or_default());
     }
     Ok(())
 }
 
-impl Stand {
-    /// Where the tests will find this server, as a line for the developer.
-    fn find(&self) -> Result<Option<String>> {
-        if let Some(variable) = self.url_variable
-            && std::env::var_os(variable).is_some_and(|url| !url.is_empty())
-        {
-            return Ok(Some(format!("given by {variable}")));
+/// A misspelt name would leave nothing out, and look as if it did.
+fn check_names(skipped: &[String]) -> Result<()> {
+    let names: Vec<&str> = STANDS.iter().map(|stand| stand.name).collect();
+    match skipped.iter().find(|name| !names.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            Err(format!("INBOX_TEST_SKIP names {name:?}; what can be left out is {}", names.join(", ")))
         }
-        let found = match self.source {
-            Source::Package(_) => program_folders()
-                .into_iter()
-                .map(|folder| folder.join(self.program))
-                .find(|program| program.is_file()),
-            Source::Unpacked { folder, .. } => {
-                let root = servers_folder()?.join(folder);
-                // An unpacked one is for root, since only root may chroot.
-                let usable = debian::is_root() && root.join(debian::COMPLETE).is_file();
-                installed_major(self.name).or_else(|| usable.then_some(root))
+    }
+}
+
+/// Installs and unpacks, one at a time on this machine, and looks again.
+fn provide(missing: &[&Stand]) -> Result<()> {
+    let folder = places::unpacked_servers().ok_or("not in a cargo target folder: set INBOX_SERVERS_DIR")?;
+    let _lock = lock(&folder)?;
+
+    // Another process may have done it while this one waited for the lock.
+    let missing = || missing.iter().filter(|stand| stand.find().is_none());
+    let mut packages: Vec<&str> = missing().filter_map(|stand| stand.program.package()).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    if !packages.is_empty() {
+        debian::install(&packages)?;
+    }
+    for stand in missing() {
+        if let Program::PostgresMajor(major) = stand.program {
+            let server = format!("postgresql-{major}");
+            // initdb runs a shell; the tests' supervisor is a shell script that needs mkdir and rm.
+            let packages = [server.as_str(), "dash", "coreutils"];
+            debian::unpack(SUITE, &packages, &folder.join(places::unpacked_postgres_name(major)))?;
+        }
+    }
+    match missing().next() {
+        None => Ok(()),
+        Some(stand) => Err(format!("installed, yet not found:\n{}", stand.advice())),
+    }
+}
+
+impl Stand {
+    fn is_in(&self, skipped: &[String]) -> bool {
+        skipped.iter().any(|name| name == self.name || Some(name.as_str()) == self.part_of)
+    }
+
+    /// Where the tests will find this server, as a line for the developer.
+    fn find(&self) -> Option<String> {
+        let variable = places::url_variable(self.name);
+        if self.by_url && places::given_url(&variable).is_some() {
+            return Some(format!("given by {variable}"));
+        }
+        let found = match self.program {
+            Program::Postgres => {
+                places::installed_postgres(None).or_else(|| places::postgres_versions().find_map(unpacked))
             }
+            Program::PostgresMajor(major) => {
+                places::installed_postgres(Some(major)).or_else(|| unpacked(major))
+            }
+            Program::PgBouncer => places::installed_pgbouncer(),
         };
-        Ok(found.map(|path| path.display().to_string()))
+        found.map(|path| path.display().to_string())
     }
 
     /// What a developer can do about this server without this command.
     fn advice(&self) -> String {
-        let install = match self.source {
-            Source::Package(package) => format!("install `{package}`"),
-            Source::Unpacked { packages, .. } => format!("install `{}`", packages[0]),
-        };
-        let url = self
-            .url_variable
-            .map(|variable| format!(", or set {variable} to a server that may be used for tests"))
-            .unwrap_or_default();
         let name = self.name;
-        format!("  {name}: {install}{url}, or leave its tests out with INBOX_TEST_SKIP={name}")
+        let install = match self.program {
+            Program::Postgres => "PostgreSQL (package `postgresql`)".to_owned(),
+            Program::PostgresMajor(major) => format!("PostgreSQL {major} (package `postgresql-{major}`)"),
+            Program::PgBouncer => "PgBouncer (package `pgbouncer`)".to_owned(),
+        };
+        let url = match self.by_url {
+            true => format!(", or set {} to a server that may be used for tests", places::url_variable(name)),
+            false => String::new(),
+        };
+        format!("  {name}: install {install}{url}, or leave its tests out with INBOX_TEST_SKIP={name}")
     }
 }
 
-/// Debian keeps each major version's programs off PATH, in a folder of its own.
-const DEBIAN_POSTGRES: &str = "/usr/lib/postgresql";
-
-/// The program of exactly this version, where it is installed: `postgres_18` is version 18.
-fn installed_major(stand: &str) -> Option<PathBuf> {
-    let (engine, major) = stand.rsplit_once('_')?;
-    let program = Path::new(DEBIAN_POSTGRES).join(major).join("bin").join(engine);
-    program.is_file().then_some(program)
+impl Program {
+    /// The package of the running release that has it.
+    fn package(&self) -> Option<&'static str> {
+        match self {
+            Self::Postgres => Some("postgresql"),
+            Self::PostgresMajor(_) => None,
+            Self::PgBouncer => Some("pgbouncer"),
+        }
+    }
 }
 
-fn program_folders() -> Vec<PathBuf> {
-    let versions = std::fs::read_dir(DEBIAN_POSTGRES).into_iter().flatten().flatten();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    versions
-        .map(|version| version.path().join("bin"))
-        .chain(std::env::split_paths(&path))
-        .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))
-        .collect()
-}
-
-/// The names in `INBOX_TEST_SKIP`.
-pub(crate) fn skipped() -> Vec<String> {
-    let names = std::env::var("INBOX_TEST_SKIP").unwrap_or_default();
-    names.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+/// Only root may `chroot` into an unpacked server.
+fn unpacked(major: u32) -> Option<PathBuf> {
+    places::unpacked_postgres(major).filter(|_| debian::is_root())
 }
 
 /// The workspace's own folder.
@@ -181,20 +166,6 @@ pub(crate) fn workspace() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     package.parent().map(Path::to_path_buf).unwrap_or(package)
-}
-
-/// `INBOX_SERVERS_DIR`, or the folder `servers` in the target folder that holds this program, which
-/// is where the tests' programs look as well.
-fn servers_folder() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os("INBOX_SERVERS_DIR").filter(|folder| !folder.is_empty()) {
-        return Ok(PathBuf::from(folder));
-    }
-    let program = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-    program
-        .ancestors()
-        .find(|folder| folder.join(".rustc_info.json").is_file() || folder.ends_with("target"))
-        .map(|target| target.join("servers"))
-        .ok_or_else(|| "not in a cargo target folder: set INBOX_SERVERS_DIR".to_owned())
 }
 
 /// Held until dropped, also by a process that is killed.

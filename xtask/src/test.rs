@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::{Result, servers};
+use crate::{Result, places, servers};
 
 /// Named one by one instead of `--all-features`: the testkit's `containers` would build a whole
 /// container client that no test here uses.
@@ -20,7 +20,7 @@ pub(crate) fn run(cargo_test_args: &[String]) -> Result<()> {
         .status()
         .map_err(|e| format!("could not run cargo: {e}"))?;
 
-    let skipped = servers::skipped();
+    let skipped = places::skipped();
     match skipped.is_empty() {
         true => println!("skipped: none"),
         false => println!("skipped by INBOX_TEST_SKIP: {}", skipped.join(", ")),

@@ -93,7 +93,7 @@ pub(crate) fn postgres_in(folders: &[PathBuf], wanted: Option<u32>) -> Option<Pa
     folders.iter().find(|folder| has_postgres(folder) && is_wanted(folder)).cloned()
 }
 
-/// A client's package may bring `postgres` without `initdb`, and no server can be made with that.
+/// Without `initdb` beside it, `postgres` has no data to serve.
 fn has_postgres(folder: &Path) -> bool {
     ["postgres", "initdb"].iter().all(|program| folder.join(program).is_file())
 }

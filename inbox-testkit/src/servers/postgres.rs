@@ -50,13 +50,6 @@ impl Wanted {
             Self::Major(major) => Some(major),
         }
     }
-
-    /// The variable through which the environment gives a server that may be this one.
-    fn given_by(self) -> Option<String> {
-        [self.url_variable(), Self::Any.url_variable()]
-            .into_iter()
-            .find(|variable| places::given_url(variable).is_some())
-    }
 }
 
 impl std::fmt::Display for Wanted {
@@ -387,16 +380,17 @@ impl PostgresOptions {
             Wanted::Any => "postgresql".to_owned(),
             Wanted::Major(major) => format!("postgresql-{major}"),
         };
+        let variable = self.wanted.url_variable();
         // Whoever gave a URL is not to be told to give one.
-        let (instead, stand) = match self.wanted.given_by() {
-            Some(variable) => (
+        let (instead, stand) = match places::given_url(&variable) {
+            Some(_) => (
                 format!(
-                    "the server that {variable} gives is shared, and this test changes or ends one of its own: "
+                    "the one that {variable} gives is shared, and not for tests that change or end theirs: "
                 ),
                 Self::OWN.to_owned(),
             ),
             None => (
-                format!("set {} to the URL of a server that tests may use, or ", self.wanted.url_variable()),
+                format!("set {variable} to the URL of a server that tests may use, or "),
                 self.wanted.stand(),
             ),
         };
