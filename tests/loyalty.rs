@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use inbox::sqlite::rusqlite;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
+/// The features that this test was compiled with, and the example is to have.
+const FEATURES: &str = if cfg!(feature = "postgres") { "postgres,sqlite" } else { "sqlite" };
 const EXACTLY_ONCE: &str = "exactly once";
 const NAIVE: &str = "naive";
 
@@ -325,20 +328,44 @@ fn run(database: &dyn Database, arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("the example should start")
 }
 
-/// The compiled example, which `cargo test` builds, but `cargo test --test loyalty` does not.
-fn example() -> PathBuf {
+/// The example, compiled from what is there now.
+///
+/// `cargo test --test loyalty` alone does not build it, and what an earlier command built may be of an
+/// older library. So cargo is asked, once per run, and where nothing changed it only names the file.
+/// The cargo that started this test holds no lock on the target folder any more.
+fn example() -> &'static Path {
+    static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("TARGET/tmp");
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()))
+            .args(["build", "--offline", "--package", "inbox-rs", "--example", "loyalty"])
+            .args(["--features", FEATURES, "--profile", &profile(), "--target-dir"])
+            .arg(target)
+            .args(["--message-format", "json-render-diagnostics"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo should start");
+        assert!(output.status.success(), "the example does not compile: {}", error_text(&output));
+        let lines = output.stdout.split(|&byte| byte == b'\n');
+        let mut built = lines.filter_map(|line| serde_json::from_slice::<Built>(line).ok());
+        built.find_map(|built| built.executable).expect("cargo should name the example's file")
+    });
+    &EXAMPLE
+}
+
+/// A message of cargo's. Only the example has a file to execute.
+#[derive(Deserialize)]
+struct Built {
+    executable: Option<PathBuf>,
+}
+
+/// The profile of this test's own build, so that the example shares its dependencies.
+fn profile() -> String {
     let test = std::env::current_exe().expect("this program's path");
-    let profile = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
-    let example = profile.join("examples").join(format!("loyalty{}", std::env::consts::EXE_SUFFIX));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/loyalty.rs");
-    let age = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-    assert!(
-        age(&example) >= age(&source),
-        "{} is missing or older than its source: run `cargo test` without `--test`, \
-         or `cargo build --example loyalty` with the same features first",
-        example.display()
-    );
-    example
+    let folder = test.ancestors().nth(2).and_then(Path::file_name).expect("PROFILE/deps/TEST");
+    match folder.to_str() {
+        Some("debug") | None => "dev".to_owned(),
+        Some(name) => name.to_owned(),
+    }
 }
 
 fn last_line(output: &Output) -> String {

@@ -147,7 +147,7 @@ impl ErrorKind {
         match self {
             Self::InvalidMessage => "the message breaks a limit; nothing was sent to the database",
             Self::Busy => {
-                "another transaction holds this id and did not end within the wait; run the transaction again"
+                "another transaction is in the way and did not end within the wait; run the transaction again"
             }
             Self::Retryable => "the database made this transaction the loser; run it again from its begin",
             Self::Mismatch => {
@@ -200,7 +200,7 @@ mod tests {
 
         assert_eq!(
             error.to_string(),
-            "could not register message \"m-1\": another transaction holds this id and did not end within the wait; run the transaction again (waited 10s)"
+            "could not register message \"m-1\": another transaction is in the way and did not end within the wait; run the transaction again (waited 10s)"
         );
         assert_eq!(std::error::Error::source(&error).map(ToString::to_string), Some("55P03".into()));
     }

@@ -64,6 +64,19 @@ impl<S> Inbox<S> {
     /// # Errors
     ///
     /// As [`Begin::begin`].
+    ///
+    /// ```no_run
+    /// # use inbox_core::{Begin, Error, Inbox, Message};
+    /// # async fn credit<T>(_tx: &mut T) -> Result<(), Error> { Ok(()) }
+    /// # async fn example<S: Begin>(inbox: &Inbox<S>, message: &Message) -> Result<(), Error> {
+    /// let mut tx = inbox.begin().await?;
+    /// if tx.register_if_new(message).await?.is_new() {
+    ///     credit(&mut *tx).await?;
+    /// }
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn begin(&self) -> Result<GuardedTx<'_, S, S::Tx>, Error>
     where
         S: Begin,
@@ -87,6 +100,22 @@ impl<S> Inbox<S> {
     /// # Errors
     ///
     /// As [`InboxStore::register_if_new`]; a mismatch is an error.
+    ///
+    /// ```no_run
+    /// # use inbox_core::{Begin, Error, Inbox, Message, Registered};
+    /// # async fn credit<T>(_tx: &mut T) -> Result<(), Error> { Ok(()) }
+    /// # async fn example<S: Begin>(inbox: &Inbox<S>, message: &Message) -> Result<(), Error> {
+    /// let tx = inbox.store().begin(inbox.wait()).await?; // or your pool's begin
+    /// match inbox.register(tx, message).await? {
+    ///     Registered::New(mut tx) => {
+    ///         credit(&mut *tx).await?;
+    ///         tx.commit().await?;
+    ///     }
+    ///     Registered::Duplicate(_) => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn register<Tx: Send>(&self, tx: Tx, message: &Message) -> Result<Registered<'_, S, Tx>, Error>
     where
         S: Transactional<Tx>,

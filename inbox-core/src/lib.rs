@@ -10,7 +10,7 @@
 //! | register in a transaction of your own, by value | [`Inbox::register`] |
 //! | register in nested code, by reference | [`Inbox::register_if_new`], [`GuardedTx`] |
 //! | many messages in one transaction | [`Inbox::process_batch`], [`Inbox::register_batch`] |
-//! | write a store | [`InboxStore`], [`Transactional`], [`Begin`] |
+//! | write a store | [`InboxStore`], [`Transactional`], [`Begin`], [`Administer`] |
 //!
 //! Rule numbers (R1 to R18) are those of `docs/contract.md` in the project's repository.
 

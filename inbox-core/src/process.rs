@@ -56,6 +56,19 @@ impl<S: Begin> Inbox<S> {
     /// # Errors
     ///
     /// The handler's error, or the inbox's through `From`.
+    ///
+    /// ```no_run
+    /// # use inbox_core::{Begin, Error, Inbox, Message, Outcome};
+    /// # async fn credit<T>(_tx: &mut T) -> Result<i64, Error> { Ok(10) }
+    /// # async fn example<S: Begin>(inbox: &Inbox<S>, message: &Message) -> Result<(), Error> {
+    /// match inbox.process(message, async |tx| credit(tx).await).await? {
+    ///     Outcome::Processed(points) => println!("credited {points}"),
+    ///     Outcome::Duplicate(original) => println!("known since {:?}", original.registered_at),
+    /// }
+    /// // Either way: acknowledge.
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn process<'a, F, T, E>(
         &'a self,
         message: &'a Message,
@@ -72,7 +85,9 @@ impl<S: Begin> Inbox<S> {
         self.process_retrying(message, |_: &E| false, handler)
     }
 
-    /// As [`process`](Self::process), and runs again what `retryable` says of the handler's errors.
+    /// As [`process`](Self::process), and runs again what `retryable` says of the handler's errors:
+    /// a deadlock or a lost connection in the handler's own SQL is such an error. Each backend has an
+    /// `is_retryable` for its driver's errors.
     ///
     /// # Errors
     ///

@@ -9,7 +9,6 @@ use crate::{BatchHandler, Begin, Error, ErrorKind, Inbox, Message, Original, Reg
 
 /// How one message of a batch ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum BatchOutcome<E> {
     /// The handler ran with it, and the effect is committed. Acknowledge.
     Processed,
@@ -46,10 +45,32 @@ impl<S: Begin> Inbox<S> {
     /// Only if nothing of the batch is known to be committed: the database cannot be reached, the
     /// schema is wrong, the transaction was lost. What fails for one message alone is
     /// [`BatchOutcome::Failed`] at its position.
+    /// ```no_run
+    /// # use inbox_core::{BatchOutcome, Begin, Error, Inbox, Message};
+    /// # async fn credit<T>(_tx: &mut T, _message: &Message) -> Result<(), Error> { Ok(()) }
+    /// # async fn example<S: Begin>(inbox: &Inbox<S>, messages: &[Message]) -> Result<(), Error> {
+    /// let outcomes = inbox
+    ///     .process_batch(messages, async |tx, new: &[&Message]| {
+    ///         for message in new {
+    ///             credit(tx, message).await?;
+    ///         }
+    ///         Ok::<_, Error>(())
+    ///     })
+    ///     .await?;
+    /// for (message, outcome) in messages.iter().zip(outcomes) {
+    ///     match outcome {
+    ///         BatchOutcome::Processed | BatchOutcome::Duplicate(_) => { /* acknowledge */ }
+    ///         BatchOutcome::Mismatch(_) => { /* park: one id, two payloads */ }
+    ///         BatchOutcome::Failed(error) => eprintln!("{}: {error}", message.id()),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn process_batch<'a, F, E>(
         &'a self,
         messages: &'a [Message],
-        mut handler: F,
+        handler: F,
     ) -> impl Future<Output = Result<Vec<BatchOutcome<E>>, E>> + Send + 'a
     where
         F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
@@ -58,15 +79,38 @@ impl<S: Begin> Inbox<S> {
             + 'a,
         E: From<Error> + Send + 'a,
     {
+        self.process_batch_retrying(messages, |_: &E| false, handler)
+    }
+
+    /// As [`process_batch`](Self::process_batch), and runs the batch again for what `retryable` says
+    /// of the handler's errors, before it falls back to one by one.
+    ///
+    /// # Errors
+    ///
+    /// As [`process_batch`](Self::process_batch).
+    pub fn process_batch_retrying<'a, R, F, E>(
+        &'a self,
+        messages: &'a [Message],
+        retryable: R,
+        mut handler: F,
+    ) -> impl Future<Output = Result<Vec<BatchOutcome<E>>, E>> + Send + 'a
+    where
+        R: Fn(&E) -> bool + Send + Sync + 'a,
+        F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
+            + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
+            + Send
+            + 'a,
+        E: From<Error> + Send + 'a,
+    {
         let span = tracing::info_span!("inbox.process_batch", consumer = %self.consumer(), messages = messages.len());
         async move {
-            match self.run_until_settled(messages, &mut handler).await {
+            match self.run_until_settled(messages, &retryable, &mut handler).await {
                 Ok(outcomes) => Ok(outcomes),
                 Err(failure) if !failure.may_be_of_one_message() => Err(failure.give_up()),
                 Err(failure) if messages.len() == 1 => Ok(vec![BatchOutcome::Failed(failure.give_up())]),
                 Err(_) => {
                     tracing::info!("the batch failed, handling its messages one by one");
-                    Ok(self.one_by_one(messages, &mut handler).await)
+                    Ok(self.one_by_one(messages, &retryable, &mut handler).await)
                 }
             }
         }
@@ -74,12 +118,14 @@ impl<S: Begin> Inbox<S> {
     }
 
     /// Runs a set of messages in one transaction, again and again while the inbox's errors are retryable.
-    async fn run_until_settled<F, E>(
+    async fn run_until_settled<R, F, E>(
         &self,
         messages: &[Message],
+        retryable: &R,
         handler: &mut F,
     ) -> Result<Vec<BatchOutcome<E>>, Failure<E>>
     where
+        R: Fn(&E) -> bool + Sync,
         F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
             + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
             + Send,
@@ -90,7 +136,7 @@ impl<S: Begin> Inbox<S> {
             match self.run_batch_once(messages, handler).await {
                 Ok(outcomes) => return Ok(outcomes),
                 Err(failure) => {
-                    let again = failure.is_retryable(&|_| false);
+                    let again = failure.is_retryable(retryable);
                     run_again(&mut runs, failure, again).await?;
                 }
             }
@@ -125,8 +171,14 @@ impl<S: Begin> Inbox<S> {
         Ok(answers.into_iter().map(BatchOutcome::from).collect())
     }
 
-    async fn one_by_one<F, E>(&self, messages: &[Message], handler: &mut F) -> Vec<BatchOutcome<E>>
+    async fn one_by_one<R, F, E>(
+        &self,
+        messages: &[Message],
+        retryable: &R,
+        handler: &mut F,
+    ) -> Vec<BatchOutcome<E>>
     where
+        R: Fn(&E) -> bool + Sync,
         F: for<'t, 's, 'm> AsyncFnMut(&'t mut S::Tx, &'s [&'m Message]) -> Result<(), E>
             + for<'t, 's, 'm> BatchHandler<&'t mut S::Tx, &'s [&'m Message], Result<(), E>, Fut: Send>
             + Send,
@@ -139,7 +191,7 @@ impl<S: Begin> Inbox<S> {
                 outcomes.push(BatchOutcome::Failed(E::from(self.not_tried(message))));
                 continue;
             }
-            match self.run_until_settled(std::slice::from_ref(message), handler).await {
+            match self.run_until_settled(std::slice::from_ref(message), retryable, handler).await {
                 Ok(alone) => outcomes.extend(alone),
                 Err(failure) => {
                     down = failure.is_outage();

@@ -10,7 +10,7 @@ use crate::{Consumer, Error, ErrorKind, Fingerprint, Message, MessageId};
 pub struct Original {
     /// The event type given at the first registration.
     pub event_type: String,
-    /// When it was registered, by the database's clock, in microseconds.
+    /// When it was registered, by the database's clock; to the microsecond, on SQLite to the millisecond.
     pub registered_at: SystemTime,
     /// The fingerprint given at the first registration.
     pub fingerprint: Option<Fingerprint>,

@@ -189,6 +189,9 @@ pub trait InboxStore<Tx: Send>: Send + Sync {
 }
 
 /// A store that can end a transaction and tell for certain how it ended (R12).
+///
+/// The one trait here without `#[async_trait]`: a transaction that is passed by value and borrows from
+/// its pool does not fit it. An implementation returns `Box::pin(async move { … })`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot register in and commit a `{Tx}`",
     label = "this is not a transaction of the store's database",

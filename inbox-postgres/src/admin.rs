@@ -28,7 +28,7 @@ impl Administer for PostgresStore {
             .bind(wait.lock_timeout())
             .execute(&mut *tx)
             .await
-            .map_err(|source| errors::error(doing(), source).with_detail(wait.describe()))?;
+            .map_err(|source| errors::error_within(&wait, doing(), source))?;
         // Nothing in this transaction can have failed unseen, so the driver's own commit will do.
         tx.commit().await.map_err(|source| errors::commit_error(doing(), source))?;
         Ok(deleted.rows_affected() > 0)

@@ -38,8 +38,15 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
 
     /// Rolls back; of a nested transaction, to its savepoint.
     ///
-    /// ROLLBACK AND CHAIN fails where no transaction is open; a plain ROLLBACK only warns, and the
-    /// driver does not see the warning.
+    /// A handler that ran `COMMIT; BEGIN` has left another transaction here, and half an effect is
+    /// committed with its registration. So a rollback proves the registrations as a commit does, in
+    /// its one round trip; a nested one needs no proof, since its savepoint went with its
+    /// transaction. ROLLBACK AND CHAIN fails where no transaction is open; a plain ROLLBACK only
+    /// warns, and the driver does not see the warning.
+    ///
+    /// A registration that a savepoint undid is `TransactionLost` here too. That is a false alarm,
+    /// and it is left: who rolls back by hand can ignore it, and in `process` it does not happen,
+    /// since the registration is older than any savepoint of the handler's.
     fn rollback<'a>(
         &'a self,
         tx: Transaction<'c, Postgres>,
@@ -52,10 +59,9 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
             let doing = || request.doing("roll back");
             transaction::refuse_lost(&tx, doing)?;
             match transaction::depth(&tx) {
-                1 => roll_back_outermost(tx).await,
-                _ => tx.rollback().await,
+                1 => roll_back_outermost(tx, request).await,
+                _ => tx.rollback().await.map_err(|source| errors::error(doing(), source)),
             }
-            .map_err(|source| errors::error(doing(), source))
         })
     }
 }
@@ -67,12 +73,18 @@ async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -
             end_chained(&mut tx).await;
             Ok(())
         }
-        Err(failed) => Err(failed.into_error(&request, errors::commit_error)),
+        Err(failed) => Err(failed.into_error(request.doing("commit"), errors::commit_error)),
     }
 }
 
-async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql("ROLLBACK AND CHAIN").execute(&mut *tx).await?;
+async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
+    let guard = guard::statement(1, request.registered.len());
+    let mut ended = run(&mut tx, format!("{guard};\nROLLBACK AND CHAIN")).await;
+    // What a failing handler leaves, as a rule: an aborted transaction answers no guard.
+    if ended.as_ref().is_err_and(|failed| errors::has_code(&failed.source, errors::ABORTED)) {
+        ended = run(&mut tx, "ROLLBACK AND CHAIN".to_owned()).await;
+    }
+    ended.map_err(|failed| failed.into_error(request.doing("roll back"), errors::error))?;
     end_chained(&mut tx).await;
     Ok(())
 }
@@ -87,7 +99,7 @@ async fn release_savepoint(
     let reset = guard::reset(depth);
     run(&mut tx, format!("{guard};\n{reset}"))
         .await
-        .map_err(|failed| failed.into_error(&request, errors::error))?;
+        .map_err(|failed| failed.into_error(request.doing("commit"), errors::error))?;
     tx.commit().await.map_err(|source| errors::error(request.doing("commit"), source))
 }
 
@@ -101,13 +113,13 @@ struct Failed {
 impl Failed {
     /// A deferred constraint can fail at COMMIT with any code, so the guard's own code means a lost
     /// registration only where the guard was not passed.
-    fn into_error(self, request: &End<'_>, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
+    fn into_error(self, doing: String, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
         if !self.after_guard && errors::has_code(&self.source, guard::BROKEN) {
-            return Error::new(ErrorKind::TransactionLost, request.doing("commit"))
+            return Error::new(ErrorKind::TransactionLost, doing)
                 .with_detail("a registration made in it is gone: rolled back to a savepoint, or ended with an earlier transaction")
                 .with_source(self.source);
         }
-        otherwise(request.doing("commit"), self.source)
+        otherwise(doing, self.source)
     }
 }
 
@@ -123,7 +135,7 @@ async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Ends the empty transaction that COMMIT AND CHAIN began, without waiting for the answer.
+/// Ends the empty transaction that … AND CHAIN began, without waiting for the answer.
 ///
 /// A pool does that when it takes the connection back; a connection of the caller's would stay
 /// "idle in transaction" until its next use. The answer is read with the next use.
@@ -131,7 +143,7 @@ async fn end_chained(conn: &mut PgConnection) {
     transaction::queue_rollback(conn);
     let mut ping = pin!(conn.ping());
     poll_fn(|cx| {
-        // An error here is the connection's, and its next use reports it: the commit is certain.
+        // An error here is the connection's, and its next use reports it: what was sent before is certain.
         let _ = ping.as_mut().poll(cx);
         Poll::Ready(())
     })

@@ -1,6 +1,15 @@
 //! Which kind an error of PostgreSQL or sqlx is: decided by code, never by text (R13).
 
 use inbox_core::{Error, ErrorKind};
+use sqlx::error::DatabaseError;
+
+use crate::wait::Wait;
+
+/// in_failed_sql_transaction: an earlier error aborted the transaction.
+pub(crate) const ABORTED: &str = "25P02";
+
+/// insufficient_privilege.
+pub(crate) const NO_RIGHT: &str = "42501";
 
 /// The codes that have a kind of their own; a code of two characters is a whole class.
 ///
@@ -18,14 +27,14 @@ const KINDS: &[(&str, ErrorKind)] = &[
     ("57P05", ErrorKind::Unavailable),     // idle_session_timeout
     ("53300", ErrorKind::Unavailable),     // too_many_connections
     ("08", ErrorKind::Unavailable),        // connection exceptions
-    ("25P02", ErrorKind::Aborted),         // in_failed_sql_transaction
+    (ABORTED, ErrorKind::Aborted),         // in_failed_sql_transaction
     ("25P01", ErrorKind::TransactionLost), // no_active_sql_transaction
     ("3B001", ErrorKind::TransactionLost), // invalid_savepoint_specification: ended with its transaction
     ("42P01", ErrorKind::Schema),          // undefined_table
     ("42703", ErrorKind::Schema),          // undefined_column
     ("42P10", ErrorKind::Schema),          // no unique index for ON CONFLICT
     ("55000", ErrorKind::Schema),          // a deferrable one
-    ("42501", ErrorKind::Schema),          // insufficient_privilege
+    (NO_RIGHT, ErrorKind::Schema),         // insufficient_privilege
     ("3F000", ErrorKind::Schema),          // invalid_schema_name
 ];
 
@@ -42,6 +51,11 @@ const KINDS: &[(&str, ErrorKind)] = &[
 /// | any other | `Backend` |
 ///
 /// Without a code: I/O, TLS and errors of the pool are `Unavailable`, any other is `Backend`.
+///
+/// A pool of sqlx tries a refused connection again by itself until its `acquire_timeout` is over,
+/// 30 s by default. Without a server `Unavailable` comes that late, and
+/// [`process`](inbox_core::Inbox::process) makes about two attempts in the 60 s of its policy. Set
+/// a lower `acquire_timeout` to hear of it sooner.
 ///
 /// 57014 (a cancelled statement) is `Backend`: the inbox bounds its waits by `lock_timeout` alone,
 /// so a `statement_timeout` or a cancel was somebody else's.
@@ -73,14 +87,43 @@ fn kind_of_code(code: &str) -> ErrorKind {
         .map_or(ErrorKind::Backend, |&(_, kind)| kind)
 }
 
-/// An error of the inbox, met while `doing` something.
+/// An error of the inbox, met while `doing` something, with the remedy as its detail.
 pub(crate) fn error(doing: impl Into<String>, source: sqlx::Error) -> Error {
-    Error::new(kind_of(&source), doing).with_source(source)
+    with_detail(kind_of(&source), doing, source, None)
+}
+
+/// The same of a call that waits for other transactions no longer than `wait`.
+pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+    with_detail(kind_of(&source), doing, source, Some(wait))
 }
 
 /// An error met once COMMIT was on its way: a lost connection leaves its outcome unknown (R12).
 pub(crate) fn commit_error(doing: impl Into<String>, source: sqlx::Error) -> Error {
-    Error::new(kind_at_commit(&source), doing).with_source(source)
+    with_detail(kind_at_commit(&source), doing, source, None)
+}
+
+fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, wait: Option<&Wait>) -> Error {
+    let detail = match kind {
+        ErrorKind::Busy => wait.map(Wait::describe),
+        ErrorKind::Schema => Some(remedy(&source).to_owned()),
+        _ => None,
+    };
+    let error = Error::new(kind, doing).with_source(source);
+    match detail {
+        Some(detail) => error.with_detail(detail),
+        None => error,
+    }
+}
+
+/// What to do about an error of kind `Schema`.
+fn remedy(error: &sqlx::Error) -> &'static str {
+    match error.as_database_error().and_then(DatabaseError::code).as_deref() {
+        Some("42P01" | "3F000") => "run create_schema, or the text of ddl",
+        Some(NO_RIGHT) => {
+            "this role lacks a right; see the text of grants, and for forgetting of operator_grants"
+        }
+        _ => "run verify, which names what is wrong",
+    }
 }
 
 fn kind_at_commit(error: &sqlx::Error) -> ErrorKind {

@@ -35,7 +35,7 @@
 //! | R8 duplicates are proved | the original is read; one that was waited for is too new for the statement's snapshot, and a second statement reads it | |
 //! | R9 errors condemn | the server aborts the transaction; where it did not, a statement that fails is sent | rolling back to a savepoint set before the call lifts it; a call by reference that is *cancelled* cannot be condemned: roll back, or use the handle of `Inbox::begin`, which refuses to commit |
 //! | R10 batches | three arrays, `unnest`, sorted by bytes | |
-//! | R12 certain commits | a setting local to the transaction counts its registrations; the commit proves the count and chains | a transaction without registrations that was ended and begun again by SQL is not noticed, nor is, by reference, a COMMIT sent as SQL before the call |
+//! | R12 certain commits | a setting local to the transaction counts its registrations; the commit proves the count and chains, and so does the rollback | a transaction that was ended and begun again by SQL is not noticed if nothing was registered in it, by reference, or at a rollback if an error has aborted the new one; a rollback takes a registration that a savepoint undid for a lost transaction |
 //! | R13 kinds | by SQLSTATE, see [`kind_of`] | |
 //! | R15 no traces | no DDL; `lock_timeout` is restored; tables are named with their schema | the setting `inbox.registered` stays known to a session, empty |
 //! | R16 | [`PostgresStore::verify`] | |
@@ -44,7 +44,7 @@
 //! # Poolers
 //!
 //! Only transaction-level state is used, so a pooler in transaction mode works; where it does not
-//! track prepared statements, call [`PostgresStore::unprepared`].
+//! track prepared statements, call [`PostgresStore::unprepared`] on a pool of its own.
 
 mod admin;
 mod batch;

@@ -59,7 +59,7 @@ async fn insert(
             .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
             .fetch_one(conn)
             .await
-            .map_err(|source| errors::error(request.doing(), source).with_detail(wait.describe()))?;
+            .map_err(|source| errors::error_within(wait, request.doing(), source))?;
     match (new, event_type.zip(registered_at)) {
         (1, _) => Ok(Inserted::New),
         (_, None) => Ok(Inserted::Nothing),

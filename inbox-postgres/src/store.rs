@@ -89,7 +89,13 @@ impl PostgresStore {
     }
 
     /// Keeps no prepared statement on the server, for a pooler in transaction mode that does not
-    /// track them (PgBouncer before 1.21, or with `max_prepared_statements = 0`) (B41).
+    /// track them (PgBouncer before 1.21, or with `max_prepared_statements = 0`): there a statement
+    /// that one client has prepared is missing, or another's, on the next server connection.
+    ///
+    /// Needs a pool of its own, best with
+    /// [`statement_cache_capacity(0)`](sqlx::postgres::PgConnectOptions::statement_cache_capacity):
+    /// sqlx looks into a connection's cache first, so where the same statement was prepared before,
+    /// by a store without this setting on the same pool, that one is used.
     ///
     /// Costs a second round trip for each statement.
     #[must_use]

@@ -57,7 +57,9 @@ pub trait Blocking: sealed::Sealed {
     /// [`RetryPolicy`](inbox_core::RetryPolicy), sleeping on this thread: **the handler may run
     /// several times, only one run is committed.**
     ///
-    /// An error of the handler rolls back and is returned as it is; a panic rolls back and unwinds.
+    /// An error of the handler rolls back and is returned as it is, unless the handler had ended the
+    /// transaction and something may be committed: then the error is `TransactionLost`. A panic rolls
+    /// back and unwinds.
     ///
     /// # Errors
     ///
@@ -93,6 +95,8 @@ pub struct BlockingTx<'c> {
     tx: Transaction<'c>,
     inbox: Inbox<SqliteStore>,
     registered: Vec<MessageId>,
+    /// SQLite's count of changed rows after the last call of the inbox.
+    changes: u64,
     condemned: bool,
 }
 
@@ -107,7 +111,8 @@ impl<'c> BlockingTx<'c> {
             );
         }
         tx.execute_batch(SET_GUARD).map_err(|source| to_error(DOING, source))?;
-        Ok(Self { tx, inbox: inbox.clone(), registered: Vec::new(), condemned: false })
+        let changes = tx.total_changes();
+        Ok(Self { tx, inbox: inbox.clone(), registered: Vec::new(), changes, condemned: false })
     }
 
     /// Registers another message in the same transaction.
@@ -119,7 +124,7 @@ impl<'c> BlockingTx<'c> {
         let inbox = self.inbox.clone();
         let request = Register::new(inbox.consumer(), message).guarded(true);
         let answer = self.guarded(&request.doing(), |tx, store| {
-            refuse_mismatch(register(tx, &store.sql, &request)?, &request)
+            register(tx, &store.sql, &request)?.refuse_mismatch(|| request.doing())
         })?;
         if answer.is_new() {
             self.registered.push(message.id().clone());
@@ -160,6 +165,7 @@ impl<'c> BlockingTx<'c> {
         let bounded = BoundedWait::new(&self.tx, wait).map_err(|source| to_error(doing, source))?;
         let answer = call(&self.tx, self.inbox.store())?;
         drop(bounded);
+        self.changes = self.tx.total_changes();
         self.condemned = false;
         Ok(answer)
     }
@@ -187,24 +193,17 @@ impl<'c> BlockingTx<'c> {
     ///
     /// # Errors
     ///
-    /// `TransactionLost` if the transaction had been ended before; what SQLite reports.
+    /// `TransactionLost` if the transaction had been ended before and it is not certain that nothing
+    /// of it is committed; what SQLite reports.
     pub fn rollback(self) -> Result<(), Error> {
         let request = End::new(self.inbox.consumer(), &self.registered);
-        rollback_on(&self.tx, &request.doing("roll back"))
+        rollback_on(&self.tx, &self.inbox.store().sql, &request, self.changes)
     }
 }
 
 fn already_condemned(doing: &str) -> Error {
     Error::new(ErrorKind::Aborted, doing)
         .with_detail("an earlier call of the inbox in this transaction failed")
-}
-
-fn refuse_mismatch(answer: Registration, request: &Register<'_>) -> Result<Registration, Error> {
-    match answer {
-        Registration::Mismatch(original) => Err(Error::new(ErrorKind::Mismatch, request.doing())
-            .with_detail(format!("the original is of type {:?}", original.event_type))),
-        answer => Ok(answer),
-    }
 }
 
 fn wait_of(inbox: &Inbox<SqliteStore>) -> Duration {
@@ -235,10 +234,13 @@ impl Blocking for Inbox<SqliteStore> {
         message: &Message,
     ) -> Result<BlockingRegistered<'c>, Error> {
         let mut tx = self.blocking_guard(tx)?;
-        Ok(match tx.register_if_new(message)? {
-            Registration::Duplicate(original) => BlockingRegistered::Duplicate(original),
-            _ => BlockingRegistered::New(tx),
-        })
+        match tx.register_if_new(message)? {
+            Registration::New => Ok(BlockingRegistered::New(tx)),
+            Registration::Duplicate(original) => Ok(BlockingRegistered::Duplicate(original)),
+            // Only a new message may reach a handler, whatever other answers there may be one day.
+            other => Err(Error::new(ErrorKind::Backend, Register::new(self.consumer(), message).doing())
+                .with_detail(format!("the answer is neither new nor a duplicate: {other:?}"))),
+        }
     }
 
     fn blocking_guard<'c>(&self, tx: Transaction<'c>) -> Result<BlockingTx<'c>, Error> {
@@ -283,8 +285,18 @@ fn run_once<T, E>(
         BlockingRegistered::Duplicate(original) => Ok(Ok(Outcome::Duplicate(original))),
         BlockingRegistered::New(tx) => match handler(&tx) {
             Ok(value) => tx.commit().map(|()| Ok(Outcome::Processed(value))),
-            Err(error) => Ok(Err(error)),
+            Err(error) => roll_back_after(error, tx),
         },
+    }
+}
+
+/// Rolls back after the handler's error, which is the answer unless the transaction turns out to be
+/// lost: what the handler committed on its own would make the redelivery a duplicate of half an effect.
+fn roll_back_after<T, E>(error: E, tx: BlockingTx<'_>) -> Result<Result<T, E>, Error> {
+    match tx.rollback() {
+        Err(lost) if lost.kind() == ErrorKind::TransactionLost => Err(lost),
+        // The transaction is over in any case; what the caller wants to know is why the handler failed.
+        _ => Ok(Err(error)),
     }
 }
 

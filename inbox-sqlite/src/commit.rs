@@ -4,6 +4,7 @@ use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
 use rusqlite::{Connection, OptionalExtension, ffi, params};
 
 use crate::errors::{primary_code, statement_error, to_error};
+use crate::offload::offload;
 use crate::statements::Statements;
 use crate::store::SqliteStore;
 use crate::tx::SqliteTx;
@@ -27,16 +28,27 @@ impl Transactional<SqliteTx> for SqliteStore {
         })
     }
 
-    fn rollback<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         SqliteTx: 'a,
     {
         Box::pin(async move {
-            if tx.is_rolled_back() {
-                return Ok(());
-            }
-            let doing = request.doing("roll back");
-            tx.run(|| request.doing("roll back"), move |conn| rollback_on(conn, &doing)).await
+            let doing = || request.doing("roll back");
+            let sql = self.sql.clone();
+            let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
+            let proof = match tx.into_ended() {
+                Err(tx) if tx.is_rolled_back() => return Ok(()),
+                Err(mut tx) => {
+                    let roll_back =
+                        move |conn: &Connection| roll_back_open(conn, &End::new(&consumer, &registered));
+                    return tx.run(doing, roll_back).await;
+                }
+                Ok(ended) => offload(move || {
+                    let request = End::new(&consumer, &registered);
+                    prove_rolled_back(ended.conn(), &sql, &request, ended.changed)
+                }),
+            };
+            proof.await.map_err(|source| lost(doing(), NO_PROOF).with_source(source))?
         })
     }
 }
@@ -108,16 +120,70 @@ fn commit_error(doing: String, source: rusqlite::Error) -> Error {
     }
 }
 
-/// Rolls back, and reports if the transaction that was begun had been ended before.
-pub(crate) fn rollback_on(conn: &Connection, doing: &str) -> Result<(), Error> {
+/// Rolls back, or if the transaction is over already, proves that it was rolled back.
+///
+/// `changes` is what `total_changes` said after the last call of the inbox.
+pub(crate) fn rollback_on(
+    conn: &Connection,
+    sql: &Statements,
+    request: &End<'_>,
+    changes: u64,
+) -> Result<(), Error> {
+    if conn.is_autocommit() {
+        return prove_rolled_back(conn, sql, request, conn.total_changes() != changes);
+    }
+    roll_back_open(conn, request)
+}
+
+/// Rolls back, and reports if the open transaction is not the one that was begun.
+fn roll_back_open(conn: &Connection, request: &End<'_>) -> Result<(), Error> {
+    let doing = || request.doing("roll back");
     let guard = conn.execute_batch(ROLLBACK_TO_GUARD);
     if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(|source| to_error(doing, source))?;
+        conn.execute_batch("ROLLBACK").map_err(|source| to_error(doing(), source))?;
     }
     guard.map_err(|source| match primary_code(&source) {
-        Some(ffi::SQLITE_ERROR) => lost(doing, ANOTHER_TRANSACTION).with_source(source),
-        _ => to_error(doing, source),
+        Some(ffi::SQLITE_ERROR) => lost(doing(), ANOTHER_TRANSACTION).with_source(source),
+        _ => to_error(doing(), source),
     })
+}
+
+const NO_PROOF: &str = "it was over already, and nothing proves that it was rolled back";
+
+/// `Ok` if a transaction that is over already was rolled back, and nothing was committed after it.
+///
+/// Not every end is a raw COMMIT: SQLite itself rolls back after a full disk, an I/O error, or a
+/// conflict under `OR ROLLBACK` (<https://sqlite.org/lang_transaction.html>). A handler that met
+/// one and failed with it should hear of that, not of a lost transaction, and its message is new
+/// when it comes again. The registrations tell: they are committed if the transaction is.
+///
+/// They do not tell of what ran in autocommit after the end, until the call returned. SQLite does
+/// not say when in the call a row was `changed`, before the end or after it, so any change in that
+/// call leaves it open whether an effect is committed.
+fn prove_rolled_back(
+    conn: &Connection,
+    sql: &Statements,
+    request: &End<'_>,
+    changed: bool,
+) -> Result<(), Error> {
+    let doing = || request.doing("roll back");
+    if request.registered.is_empty() {
+        return Err(lost(doing(), NO_PROOF));
+    }
+    for id in request.registered {
+        match is_registered(conn, sql, request, id) {
+            Ok(false) => {}
+            Ok(true) => return Err(lost(doing(), "it was over already, and committed")),
+            Err(source) => return Err(lost(doing(), NO_PROOF).with_source(source)),
+        }
+    }
+    if changed {
+        return Err(lost(
+            doing(),
+            "it was rolled back in a call that changed rows, some perhaps after the rollback: let a call return after such an error",
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -20,21 +20,39 @@ pub struct SqliteTx {
 #[derive(Debug)]
 enum State {
     Open(Lease),
-    Over(End),
+    /// A call came back without an open transaction; only a rollback looks at what became of it.
+    Lost(Ended),
+    /// It is rolled back.
+    Over(Reason),
 }
 
-/// Why a transaction is over.
+/// A transaction that was ended by a call.
+///
+/// It keeps the connection, so that no other transaction of this store can come in between.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    lease: Lease,
+    /// Whether the call that ended it changed rows, before the end or after it.
+    pub(crate) changed: bool,
+}
+
+impl Ended {
+    pub(crate) fn conn(&self) -> &Connection {
+        self.lease.conn()
+    }
+}
+
+/// Why nothing more runs in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// An error of the inbox condemned it; it is rolled back.
+enum Reason {
+    /// An error of the inbox condemned it.
     Condemned,
     /// A call is under way, was cancelled, or panicked. Whoever still holds the connection rolls back.
     Interrupted,
-    /// A call came back without an open transaction.
     Lost,
 }
 
-impl End {
+impl Reason {
     fn kind(self) -> ErrorKind {
         match self {
             Self::Lost => ErrorKind::TransactionLost,
@@ -93,7 +111,8 @@ impl SqliteTx {
     ///
     /// Do not end the transaction in `work`: a raw `COMMIT` or `ROLLBACK` is noticed, later calls are
     /// refused and the commit is [`TransactionLost`](ErrorKind::TransactionLost), but what a raw
-    /// `COMMIT` wrote stays.
+    /// `COMMIT` wrote stays. Return after an error that makes SQLite itself roll back (a full disk,
+    /// an I/O error, `OR ROLLBACK`): what `work` runs after it is committed statement by statement.
     ///
     /// # Errors
     ///
@@ -111,7 +130,7 @@ impl SqliteTx {
     {
         match self.with_lease(|lease| work(lease.conn())).await {
             Ok(result) => result,
-            Err(Refused::Over(end)) => Err(raise(ffi::SQLITE_ABORT, end.text()).into()),
+            Err(Refused::Over(reason)) => Err(raise(ffi::SQLITE_ABORT, reason.text()).into()),
             Err(Refused::ShutDown(error)) => Err(error.into()),
         }
     }
@@ -128,7 +147,7 @@ impl SqliteTx {
                 self.condemn_after(&error);
                 Err(error)
             }
-            Err(Refused::Over(end)) => Err(Error::new(end.kind(), doing()).with_detail(end.text())),
+            Err(Refused::Over(reason)) => Err(Error::new(reason.kind(), doing()).with_detail(reason.text())),
             Err(Refused::ShutDown(source)) => {
                 Err(Error::new(ErrorKind::Unavailable, doing()).with_source(source))
             }
@@ -138,21 +157,33 @@ impl SqliteTx {
     /// Rolls back now, so that nothing can be committed and nobody waits for a lost cause.
     pub(crate) fn condemn(&mut self) {
         if let State::Open(_) = self.state {
-            self.state = State::Over(End::Condemned);
+            self.state = State::Over(Reason::Condemned);
         }
     }
 
+    /// If the statement of the inbox that failed ended the transaction, that was a rollback: the
+    /// inbox commits nowhere but in the call that consumes the transaction.
     fn condemn_after(&mut self, error: &Error) {
-        let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-        if let (State::Open(lease), Some(of_sqlite)) = (&mut self.state, of_sqlite) {
-            lease.close_after(of_sqlite);
+        if let State::Open(lease) | State::Lost(Ended { lease, .. }) = &mut self.state {
+            let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+            if let Some(of_sqlite) = of_sqlite {
+                lease.close_after(of_sqlite);
+            }
+            self.state = State::Over(Reason::Condemned);
         }
-        self.condemn();
     }
 
     /// Whether the transaction is over and nothing of it is committed.
     pub(crate) fn is_rolled_back(&self) -> bool {
-        matches!(self.state, State::Over(End::Condemned | End::Interrupted))
+        matches!(self.state, State::Over(_))
+    }
+
+    /// What is left of a transaction that a call ended.
+    pub(crate) fn into_ended(self) -> Result<Ended, Self> {
+        match self.state {
+            State::Lost(ended) => Ok(ended),
+            state => Err(Self { state }),
+        }
     }
 
     /// Hands the connection to a blocking thread and takes it back, unless the call is cancelled or panics.
@@ -160,24 +191,28 @@ impl SqliteTx {
         &mut self,
         work: impl FnOnce(&Lease) -> T + Send + 'static,
     ) -> Result<T, Refused> {
-        let lease = match std::mem::replace(&mut self.state, State::Over(End::Interrupted)) {
+        let lease = match std::mem::replace(&mut self.state, State::Over(Reason::Interrupted)) {
             State::Open(lease) => lease,
-            State::Over(end) => {
-                self.state = State::Over(end);
-                return Err(Refused::Over(end));
+            over => {
+                let reason = if let State::Over(reason) = over { reason } else { Reason::Lost };
+                self.state = over;
+                return Err(Refused::Over(reason));
             }
         };
         let worked = offload(move || {
+            let before = lease.conn().total_changes();
             let result = work(&lease);
-            (lease, result)
+            let changed = lease.conn().total_changes() != before;
+            (lease, changed, result)
         });
-        let (lease, result) = worked.await.map_err(Refused::ShutDown)?;
-        self.state = if lease.in_transaction() { State::Open(lease) } else { State::Over(End::Lost) };
+        let (lease, changed, result) = worked.await.map_err(Refused::ShutDown)?;
+        self.state =
+            if lease.in_transaction() { State::Open(lease) } else { State::Lost(Ended { lease, changed }) };
         Ok(result)
     }
 }
 
 enum Refused {
-    Over(End),
+    Over(Reason),
     ShutDown(rusqlite::Error),
 }

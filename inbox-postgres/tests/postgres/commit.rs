@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use inbox_core::{ErrorKind, GuardedTx, Registered};
+use inbox_core::{Error, ErrorKind, GuardedTx, Registered};
 use inbox_postgres::PostgresStore;
 use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use tracing::field::{Field, Visit};
@@ -62,6 +62,63 @@ async fn r12_a_transaction_that_was_ended_by_sql_is_lost() {
     let mut tx = stand.inbox.begin().await.unwrap();
     run(&mut tx, "COMMIT").await;
     assert_eq!(kind(tx.commit().await), ErrorKind::TransactionLost);
+}
+
+#[tokio::test]
+async fn r12_a_rollback_of_a_transaction_that_was_ended_by_sql_is_lost() {
+    let stand = Stand::new().await;
+    for (id, end) in [("a", "COMMIT"), ("b", "ROLLBACK"), ("c", "COMMIT; BEGIN"), ("d", "ROLLBACK; BEGIN")] {
+        let mut tx = handled(&stand, id).await;
+        let pid = pid(&mut tx).await;
+        run(&mut tx, end).await;
+        effect(&mut tx).await;
+        assert_eq!(kind(tx.rollback().await), ErrorKind::TransactionLost, "{end}");
+        stand.until_idle(pid).await;
+    }
+    assert_eq!(stand.registered().await, 2, "a and c were committed behind our back");
+    // What was written after the end is committed at once, unless another transaction was begun.
+    assert_eq!(stand.effects().await, 2 + 2);
+}
+
+#[tokio::test]
+async fn r12_a_handler_that_commits_and_begins_again_and_fails_is_not_run_again() {
+    let stand = Stand::new().await;
+    let runs = AtomicUsize::new(0);
+    let (counted, letter) = (&runs, message("m"));
+    let answer = stand.inbox.process_retrying(
+        &letter,
+        |_: &Error| true,
+        async |tx| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            effect(tx).await;
+            run(tx, "COMMIT; BEGIN").await;
+            Err::<(), _>(Error::new(ErrorKind::Backend, "handle"))
+        },
+    );
+    assert_eq!(kind(answer.await), ErrorKind::TransactionLost);
+    assert_eq!(runs.into_inner(), 1);
+}
+
+#[tokio::test]
+async fn r12_an_aborted_transaction_is_rolled_back_and_not_lost() {
+    let stand = Stand::new().await;
+    let mut tx = handled(&stand, "m").await;
+    let pid = pid(&mut tx).await;
+    try_run(&mut tx, "SELECT 1/0").await.unwrap_err();
+    tx.rollback().await.unwrap();
+    stand.until_idle(pid).await;
+    assert_eq!((stand.registered().await, stand.effects().await), (0, 0));
+}
+
+#[tokio::test]
+async fn r12_a_rollback_takes_a_registration_undone_by_a_savepoint_for_a_lost_transaction() {
+    let stand = Stand::new().await;
+    let mut tx = handled(&stand, "kept").await;
+    run(&mut tx, "SAVEPOINT s").await;
+    tx.register_if_new(&message("undone")).await.unwrap();
+    run(&mut tx, "ROLLBACK TO s").await;
+    assert_eq!(kind(tx.rollback().await), ErrorKind::TransactionLost);
+    assert_eq!((stand.registered().await, stand.effects().await), (0, 0));
 }
 
 #[tokio::test]

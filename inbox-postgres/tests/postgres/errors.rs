@@ -10,17 +10,29 @@ use crate::stand::{Stand, kind, message, pid, run, try_run};
 #[tokio::test]
 async fn r13_a_wrong_table_is_of_kind_schema() {
     let stand = Stand::new().await;
-    for damage in [
-        "DROP TABLE inbox",
-        "ALTER TABLE inbox DROP COLUMN event_type",
-        "ALTER TABLE inbox DROP CONSTRAINT inbox_pkey",
-        "ALTER TABLE inbox DROP CONSTRAINT inbox_pkey, ADD PRIMARY KEY (consumer, message_id) DEFERRABLE",
-        "CREATE ROLE nobody_of_inbox; SET LOCAL ROLE nobody_of_inbox",
+    for (damage, remedy) in [
+        ("DROP TABLE inbox", "run create_schema, or the text of ddl"),
+        ("DROP SCHEMA public CASCADE", "run create_schema, or the text of ddl"),
+        ("ALTER TABLE inbox DROP COLUMN event_type", "run verify"),
+        ("ALTER TABLE inbox DROP CONSTRAINT inbox_pkey", "run verify"),
+        (
+            "ALTER TABLE inbox DROP CONSTRAINT inbox_pkey, ADD PRIMARY KEY (consumer, message_id) DEFERRABLE",
+            "run verify",
+        ),
+        ("CREATE ROLE nobody_of_inbox; SET LOCAL ROLE nobody_of_inbox", "the text of grants"),
     ] {
-        let mut tx = stand.pool.begin().await.unwrap();
-        run(&mut tx, damage).await;
-        let answer = stand.inbox.register_if_new(&mut tx, &message("m")).await;
-        assert_eq!(kind(answer), ErrorKind::Schema, "{damage}");
+        for batch in [false, true] {
+            let mut tx = stand.pool.begin().await.unwrap();
+            run(&mut tx, damage).await;
+            let error = match batch {
+                false => stand.inbox.register_if_new(&mut tx, &message("m")).await.map(drop),
+                true => stand.inbox.register_batch(&mut tx, &[message("m")]).await.map(drop),
+            };
+            let error = error.expect_err(damage);
+            assert_eq!(error.kind(), ErrorKind::Schema, "{damage}");
+            assert!(error.to_string().contains(remedy), "{damage}: {error}");
+            assert!(!error.to_string().contains("the bound of the wait"), "{damage}: {error}");
+        }
     }
 }
 

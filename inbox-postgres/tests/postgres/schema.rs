@@ -1,6 +1,8 @@
 //! Creating the table, its text, and the rights on it.
 
-use inbox_core::{ErrorKind, Identifier, Inbox, TableName};
+use std::time::Duration;
+
+use inbox_core::{DEFAULT_WAIT, ErrorKind, Identifier, Inbox, TableName};
 use inbox_postgres::{PostgresStore, ddl, grants, operator_grants};
 
 use crate::stand::{Stand, consumer, eventually, kind, message, run, try_run};
@@ -34,18 +36,66 @@ async fn r15_many_processes_may_create_the_schema_at_once() {
 }
 
 #[tokio::test]
-async fn r15_a_table_that_is_not_the_inboxs_or_newer_is_left_alone() {
+async fn r15_a_table_that_is_there_is_verified_and_left_as_it_is() {
     let stand = Stand::new().await;
-    for (comment, detail) in [
-        ("NULL", "does not say that it is the inbox's"),
-        ("'letters'", "does not say that it is the inbox's"),
-        ("'inbox schema 2'", "version 2"),
+    stand.sql("COMMENT ON TABLE inbox IS NULL").await;
+    stand.store.create_schema().await.unwrap();
+    let left = "SELECT count(*) FROM pg_description WHERE objoid = 'inbox'::regclass AND objsubid = 0";
+    assert_eq!(stand.ask(left).await, 0, "whose comment it is, is not ours to say");
+
+    for (damage, detail) in [
+        ("COMMENT ON TABLE inbox IS 'inbox schema 2'", "version 2"),
+        ("ALTER TABLE inbox DROP CONSTRAINT inbox_pkey", "no unique index decides"),
+        ("DROP TABLE inbox; CREATE TABLE inbox (letter text)", "the column message_id is missing"),
     ] {
-        stand.sql(&format!("COMMENT ON TABLE inbox IS {comment}")).await;
-        let error = stand.store.create_schema().await.unwrap_err();
+        stand.sql(damage).await;
+        let error = stand.store.create_schema().await.expect_err(damage);
         assert_eq!(error.kind(), ErrorKind::Schema);
         assert!(error.to_string().contains(detail), "{error}");
     }
+}
+
+#[tokio::test]
+async fn r06_creating_the_schema_waits_no_longer_than_the_store() {
+    let stand = Stand::new().await;
+    let store = PostgresStore::new(stand.pool.clone()).with_table(table("app"));
+    for held in [
+        "SELECT pg_advisory_xact_lock(('x' || encode('inboxddl', 'hex'))::bit(64)::bigint)",
+        "CREATE SCHEMA app",
+    ] {
+        let mut holder = stand.pool.begin().await.unwrap();
+        run(&mut holder, held).await;
+        let store = store.clone().with_wait(Duration::from_millis(300));
+        let created = tokio::time::timeout(DEFAULT_WAIT, store.create_schema()).await.expect(held);
+        let error = created.expect_err(held);
+        assert_eq!(error.kind(), ErrorKind::Busy, "{held}");
+        assert!(error.to_string().contains("300ms"), "{error}");
+    }
+    store.create_schema().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_with_create_on_the_schema_alone_may_create_the_table() {
+    let stand = Stand::new().await;
+    let role = stand.role("owner").await;
+    let store = async || {
+        let inbox = stand.inbox_with(&[("role", &role)], 1).await;
+        inbox.store().clone().with_table(table("app"))
+    };
+    let error = store().await.create_schema().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(error.to_string().contains("CREATE on the database"), "{error}");
+
+    stand.sql("CREATE SCHEMA app").await;
+    let error = store().await.create_schema().await.unwrap_err();
+    assert!(error.to_string().contains("CREATE on the schema"), "{error}");
+
+    stand.sql(&format!("GRANT USAGE, CREATE ON SCHEMA app TO {role}")).await;
+    let store = store().await;
+    store.create_schema().await.unwrap();
+    store.create_schema().await.unwrap();
+    store.verify().await.unwrap();
+    stand.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
 }
 
 #[tokio::test]
@@ -63,11 +113,7 @@ async fn the_grants_let_a_role_register_and_nothing_else() {
     let stand = Stand::new().await;
     let store = PostgresStore::new(stand.pool.clone()).with_table(table("app"));
     store.create_schema().await.unwrap();
-    let database: String =
-        sqlx::query_scalar("SELECT current_database()").fetch_one(&stand.pool).await.unwrap();
-    // Roles belong to the server, so these have the database's name in theirs.
-    let (app, operator) = (format!("{database}_app"), format!("{database}_operator"));
-    stand.sql(&format!("CREATE ROLE {app}; CREATE ROLE {operator}")).await;
+    let (app, operator) = (stand.role("app").await, stand.role("operator").await);
     stand.sql(&grants(store.table(), &Identifier::new(&*app).unwrap())).await;
     stand.sql(&operator_grants(store.table(), &Identifier::new(&*operator).unwrap())).await;
 
@@ -91,7 +137,5 @@ async fn the_grants_let_a_role_register_and_nothing_else() {
     let inbox = stand.inbox_with(&[("role", &operator)], 2).await;
     let inbox = Inbox::new(inbox.store().clone().with_table(table("app")), consumer());
     assert!(inbox.forget(message("m").id()).await.unwrap());
-    let mut tx = stand.pool.begin().await.unwrap();
-    run(&mut tx, &format!("DROP OWNED BY {app}, {operator}; DROP ROLE {app}, {operator}")).await;
-    tx.commit().await.unwrap();
+    stand.sql(&format!("DROP OWNED BY {app}, {operator}; DROP ROLE {app}, {operator}")).await;
 }

@@ -54,6 +54,13 @@ impl Stand {
         run(&mut self.pool.acquire().await.expect("a connection"), sql).await;
     }
 
+    /// Creates a role. Roles belong to the server, so it has the database's name in its own.
+    pub(crate) async fn role(&self, name: &str) -> String {
+        let role = format!("{}_{name}", self.database.name());
+        self.sql(&format!("CREATE ROLE {role}")).await;
+        role
+    }
+
     pub(crate) async fn registered(&self) -> i64 {
         self.ask("SELECT count(*) FROM public.inbox").await
     }
