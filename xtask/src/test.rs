@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::process::Command;
+use std::time::Instant;
 
-use crate::{Result, places, servers};
+use crate::{Result, servers};
 
 /// Named one by one instead of `--all-features`: the testkit's `containers` would build a whole
 /// container client that no test here uses.
@@ -12,21 +13,21 @@ const FEATURES: &str = "inbox-rs/postgres,inbox-rs/sqlite";
 pub(crate) fn run(cargo_test_args: &[String]) -> Result<()> {
     servers::run()?;
 
+    let start = Instant::now();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let status = Command::new(cargo)
-        .args(["test", "--workspace", "--features", FEATURES])
+        // One failing target must not hide those after it.
+        .args(["test", "--workspace", "--no-fail-fast", "--features", FEATURES])
         .args(cargo_test_args)
         .current_dir(servers::workspace())
         .status()
         .map_err(|e| format!("could not run cargo: {e}"))?;
 
-    let skipped = places::skipped();
-    match skipped.is_empty() {
-        true => println!("skipped: none"),
-        false => println!("skipped by INBOX_TEST_SKIP: {}", skipped.join(", ")),
-    }
+    println!("\nleft out by INBOX_TEST_SKIP: {}", servers::left_out());
+    println!("(what a store or an engine cannot do is shown as ignored, with the reason, after its cases)");
+    println!("built and tested in {} s", start.elapsed().as_secs());
     match status.success() {
         true => Ok(()),
-        false => Err(format!("cargo test failed ({status})")),
+        false => Err(format!("cargo test failed ({status}): the failures are above")),
     }
 }
