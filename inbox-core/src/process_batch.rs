@@ -106,8 +106,11 @@ impl<S: Begin> Inbox<S> {
         async move {
             match self.run_until_settled(messages, &retryable, &mut handler).await {
                 Ok(outcomes) => Ok(outcomes),
+                // As it would be answered among others, so that the size of a poll does not decide.
+                Err(failure) if messages.len() == 1 && failure.is_of_one_message_alone() => {
+                    Ok(vec![BatchOutcome::Failed(failure.give_up())])
+                }
                 Err(failure) if !failure.may_be_of_one_message() => Err(failure.give_up()),
-                Err(failure) if messages.len() == 1 => Ok(vec![BatchOutcome::Failed(failure.give_up())]),
                 Err(_) => {
                     tracing::info!("the batch failed, handling its messages one by one");
                     Ok(self.one_by_one(messages, &retryable, &mut handler).await)
@@ -222,6 +225,13 @@ impl<E> Failure<E> {
                 ErrorKind::Aborted | ErrorKind::Backend | ErrorKind::Busy | ErrorKind::Unconfirmed
             ),
         }
+    }
+
+    /// Whether it is the message's own failure, once it was handled alone. A lost transaction is, too:
+    /// only in a larger batch it cannot be told whose handler ended it, and what is committed.
+    fn is_of_one_message_alone(&self) -> bool {
+        let lost = matches!(self, Self::Inbox(error) if error.kind() == ErrorKind::TransactionLost);
+        lost || self.may_be_of_one_message()
     }
 
     fn is_outage(&self) -> bool {

@@ -134,6 +134,13 @@ impl<T: Stand> OpenedInbox<'_, T> {
         Box::new(OpenedSession { opened: self.opened, inbox: &self.inbox, tx })
     }
 
+    async fn steps(&self, tx: &mut TxOf<T>, new: &[&Message], script: &Script) -> Result<(), HandlerError> {
+        for message in new {
+            self.step(tx, message.id(), script).await?;
+        }
+        Ok(())
+    }
+
     async fn execute_and_fail(&self, tx: &mut TxOf<T>, sql: &str) -> Result<(), HandlerError> {
         self.opened.probe().execute(tx, sql).await.map_err(HandlerError::Effect)?;
         Err(HandlerError::Failed)
@@ -147,6 +154,14 @@ impl<T: Stand> OpenedInbox<'_, T> {
             Step::Fail => Err(HandlerError::Failed),
             Step::Panic => panic!("the handler panics, as the case wants"),
             Step::Hang => std::future::pending().await,
+            Step::SwallowError => {
+                let probe = self.opened.probe();
+                assert!(
+                    probe.execute(tx, probe.aborting_sql()).await.is_err(),
+                    "the probe's statement must fail"
+                );
+                Ok(())
+            }
             Step::CommitAndFail => self.execute_and_fail(tx, "COMMIT").await,
             Step::RestartAndFail => self.execute_and_fail(tx, "COMMIT; BEGIN").await,
         }
@@ -191,13 +206,18 @@ impl<T: Stand> TestInbox for OpenedInbox<'_, T> {
         messages: &[Message],
         script: &Script,
     ) -> Result<Vec<BatchOutcome<HandlerError>>, HandlerError> {
-        let handler = async |tx: &mut TxOf<T>, new: &[&Message]| {
-            for message in new {
-                self.step(tx, message.id(), script).await?;
-            }
-            Ok(())
-        };
+        let handler = async |tx: &mut TxOf<T>, new: &[&Message]| self.steps(tx, new, script).await;
         self.inbox.process_batch(messages, handler).await
+    }
+
+    async fn process_batch_retrying(
+        &self,
+        messages: &[Message],
+        script: &Script,
+    ) -> Result<Vec<BatchOutcome<HandlerError>>, HandlerError> {
+        let retryable = |error: &HandlerError| matches!(error, HandlerError::Failed);
+        let handler = async |tx: &mut TxOf<T>, new: &[&Message]| self.steps(tx, new, script).await;
+        self.inbox.process_batch_retrying(messages, retryable, handler).await
     }
 
     async fn register_by_value(

@@ -71,6 +71,13 @@ pub(super) trait TestInbox: Send + Sync {
         script: &Script,
     ) -> Result<Vec<BatchOutcome<HandlerError>>, HandlerError>;
 
+    /// Runs [`Step::Fail`] again, as [`process_retrying`](Self::process_retrying) does.
+    async fn process_batch_retrying(
+        &self,
+        messages: &[Message],
+        script: &Script,
+    ) -> Result<Vec<BatchOutcome<HandlerError>>, HandlerError>;
+
     /// By value in a transaction of the store's: `Ok(None)` is new, handled by `script` and committed.
     async fn register_by_value(
         &self,
@@ -139,6 +146,8 @@ pub(super) enum Step {
     Panic,
     /// Write the effect, then never return.
     Hang,
+    /// Write the effect, swallow an SQL error, succeed.
+    SwallowError,
     /// Write the effect, end the transaction by a raw COMMIT, then fail.
     CommitAndFail,
     /// The same, and begin another transaction in its place before failing.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use inbox_core::{DEFAULT_WAIT, Error, ErrorKind, Message, Registration, RetryPolicy, Waits};
+use inbox_core::{BatchOutcome, DEFAULT_WAIT, Error, ErrorKind, Message, Registration, RetryPolicy, Waits};
 use tokio::task::yield_now;
 
 use super::{
@@ -314,6 +314,20 @@ cases! {
         let outcome = inbox.process_retrying(&message("m-1"), &script).await.expect("the third run");
         assert!(outcome.is_processed());
         assert_eq!((script.calls(), stage.effects("m-1").await), (3, 1));
+    }
+
+    /// The same for a batch, which is run again whole before its messages are handled alone (R13).
+    once() fn r13_retryable_errors_of_a_batch_are_run_again(stage) {
+        let inbox = stage.inbox("billing");
+        let runs = AtomicUsize::new(0);
+        let script = Script::new(move |_| match runs.fetch_add(1, Ordering::SeqCst) {
+            0 => Step::Fail,
+            _ => Step::Effect,
+        });
+        let batch = super::messages(&["m-1", "m-2"]);
+        let outcomes = inbox.process_batch_retrying(&batch, &script).await.expect("the second run");
+        assert!(matches!(outcomes[..], [BatchOutcome::Processed, BatchOutcome::Processed]), "{outcomes:?}");
+        assert_eq!((script.calls(), stage.effects("m-1").await, stage.effects("m-2").await), (3, 1, 1));
     }
 
     /// Running again is bounded: a handler that always fails ends with its own error (R13).

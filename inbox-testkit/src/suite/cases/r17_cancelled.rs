@@ -126,6 +126,24 @@ cases! {
         }
     }
 
+    /// A message whose handler swallows an error fails alone in the same way as among others: what a
+    /// poll of the broker happened to return must not decide.
+    once(ProvedCommit, AbortingSql, Sql) fn r18_batch_of_one_answers_as_a_larger_one(stage) {
+        let inbox = stage.inbox("billing");
+        let script = Script::new(|text| if text == "b" { Step::SwallowError } else { Step::Effect });
+        let alone = inbox.process_batch(&messages(&["b"]), &script).await;
+        let among = inbox.process_batch(&messages(&["b", "c"]), &script).await;
+        match (&alone, &among) {
+            (Ok(alone), Ok(among)) => {
+                assert!(matches!(alone[..], [BatchOutcome::Failed(_)]), "{alone:?}");
+                assert!(matches!(among[..], [BatchOutcome::Failed(_), BatchOutcome::Processed]), "{among:?}");
+            }
+            (Err(_), Err(_)) => {}
+            _ => panic!("alone {alone:?}, among others {among:?}"),
+        }
+        assert_eq!(stage.effects("b").await, 0);
+    }
+
     /// One failing message does not condemn its batch: the others are handled one by one, each once.
     once() fn r18_failing_message_does_not_condemn_its_batch(stage) {
         let inbox = stage.inbox("billing");
