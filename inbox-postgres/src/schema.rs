@@ -1,8 +1,9 @@
 //! The table: its DDL, the rights on it, and creating it (R15).
 
-use inbox_core::{Error, ErrorKind, Identifier, TableName};
+use inbox_core::{Error, Identifier, TableName};
 use sqlx::{AssertSqlSafe, PgConnection};
 
+use crate::wait::Wait;
 use crate::{PostgresStore, begin, errors, statements};
 
 /// The version of the schema that [`ddl`] makes. The table's comment carries it: `inbox schema 1`.
@@ -24,14 +25,22 @@ pub(crate) fn default_table() -> TableName {
 ///
 /// Besides the key there is a BRIN index on `registered_at`, of some kilobytes, for the purge.
 pub fn ddl(table: &TableName) -> String {
+    match table.schema().as_str() {
+        "public" => table_ddl(table),
+        _ => schema_ddl(table) + &table_ddl(table),
+    }
+}
+
+fn schema_ddl(table: &TableName) -> String {
+    format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", table.schema())
+}
+
+fn table_ddl(table: &TableName) -> String {
     let tables = statements::without_comments(include_str!("sql/table.sql"))
         .replace("{table}", &table.quoted())
         .replace("{time_index}", &format!("\"{}_registered_at\"", table.table()))
         .replace("{comment}", &format!("{COMMENT}{SCHEMA_VERSION}"));
-    match table.schema().as_str() {
-        "public" => format!("{tables}\n"),
-        schema => format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n{tables}\n"),
-    }
+    format!("{tables}\n")
 }
 
 /// The statements that give a role what registering needs, and no more: it can neither change nor
@@ -56,60 +65,87 @@ pub fn operator_grants(table: &TableName, role: &Identifier) -> String {
 impl PostgresStore {
     /// Creates the table and, if need be, its schema, on a connection of the pool: see [`ddl`].
     ///
-    /// May be called again, and by many processes at once. A table that is there is left as it is,
-    /// and not looked at beyond its version: see [`verify`](Self::verify).
+    /// May be called again, and by many processes at once. A table that is there is left as it is
+    /// and [verified](Self::verify), so a name that is taken by something else is refused.
+    ///
+    /// The role needs CREATE on the schema, and on the database only if the schema is not there; it
+    /// will own the table. Other sessions that create or lock the same are waited for no longer than
+    /// [`with_wait`](Self::with_wait) says.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Schema`] if a table of that name is there that is not the inbox's or is of a
-    /// newer version, or if the role may not create it; `Unavailable`, or what the server reports.
+    /// `Schema` if the role may not create the table, or if one is there that `verify` refuses;
+    /// `Busy` past the wait; `Unavailable`, or what the server reports.
     pub async fn create_schema(&self) -> Result<(), Error> {
         let doing = format!("create the inbox table {}", self.table());
-        let failed = |source| errors::error(&*doing, source);
+        let wait = Wait::start(self.wait());
         let mut tx = begin::begin(self.pool(), &doing).await?;
-        // CREATE … IF NOT EXISTS is not safe in two sessions at once: one gets a unique violation.
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .persistent(self.prepared())
-            .bind(LOCK)
-            .execute(&mut *tx)
-            .await
-            .map_err(failed)?;
-        match self.comment(&mut tx).await.map_err(failed)? {
-            Some(comment) => return check_version(&doing, comment.as_deref()),
-            None => self.create(&mut tx).await.map_err(failed)?,
+        let exists = self.lock_and_look(&mut tx, &wait).await;
+        let exists = exists.map_err(|source| errors::error_within(&wait, &*doing, source))?;
+        if exists.table {
+            return self.verify_on(&mut tx, &doing).await.map(drop);
         }
+        self.create(&mut tx, exists, &wait).await.map_err(|source| {
+            let no_right = errors::has_code(&source, errors::NO_RIGHT);
+            let error = errors::error_within(&wait, &*doing, source);
+            if no_right { error.with_detail(missing_right(exists)) } else { error }
+        })?;
         tx.commit().await.map_err(|source| errors::commit_error(&*doing, source))
     }
 
-    /// The comment of the table, if there is a table.
-    async fn comment(&self, conn: &mut PgConnection) -> Result<Option<Option<String>>, sqlx::Error> {
-        let found: Option<(Option<String>,)> = sqlx::query_as(include_str!("sql/comment.sql"))
+    /// Lets one session at a time go on: CREATE … IF NOT EXISTS is not safe in two at once, one gets
+    /// a unique violation.
+    async fn lock_and_look(&self, conn: &mut PgConnection, wait: &Wait) -> Result<Exists, sqlx::Error> {
+        self.bound_waits(conn, wait).await?;
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .persistent(self.prepared())
+            .bind(LOCK)
+            .execute(&mut *conn)
+            .await?;
+        let (schema, table) = sqlx::query_as(include_str!("sql/exists.sql"))
             .persistent(self.prepared())
             .bind(self.table().schema().as_str())
             .bind(self.table().table().as_str())
-            .fetch_optional(conn)
+            .fetch_one(conn)
             .await?;
-        Ok(found.map(|(comment,)| comment))
+        Ok(Exists { schema, table })
     }
 
-    async fn create(&self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+    async fn create(&self, conn: &mut PgConnection, exists: Exists, wait: &Wait) -> Result<(), sqlx::Error> {
+        self.bound_waits(conn, wait).await?;
+        let mut text = table_ddl(self.table());
+        // CREATE SCHEMA needs a right on the database, IF NOT EXISTS or not.
+        if !exists.schema {
+            text.insert_str(0, &schema_ddl(self.table()));
+        }
         // Safe to send: only names that need no escaping are put into the text.
-        sqlx::raw_sql(AssertSqlSafe(ddl(self.table()))).execute(conn).await.map(drop)
+        sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await.map(drop)
+    }
+
+    /// Bounds each wait of the transaction by what is left.
+    async fn bound_waits(&self, conn: &mut PgConnection, wait: &Wait) -> Result<(), sqlx::Error> {
+        sqlx::query("SELECT set_config('lock_timeout', $1, true)")
+            .persistent(self.prepared())
+            .bind(wait.lock_timeout())
+            .execute(conn)
+            .await
+            .map(drop)
     }
 }
 
-/// Accepts a table that is there, by the comment on it.
-fn check_version(doing: &str, comment: Option<&str>) -> Result<(), Error> {
-    let refuse = |detail: String| Err(Error::new(ErrorKind::Schema, doing).with_detail(detail));
-    let version = comment.and_then(|comment| comment.strip_prefix(COMMENT)).map(str::parse::<u32>);
-    match version {
-        Some(Ok(version)) if version <= SCHEMA_VERSION => Ok(()),
-        Some(Ok(version)) => refuse(format!(
-            "it is there in version {version}, this library knows versions up to {SCHEMA_VERSION}; use a newer library"
-        )),
-        _ => refuse(format!(
-            "a table of this name is there, and its comment does not say that it is the inbox's; choose another name, or set the comment to '{COMMENT}{SCHEMA_VERSION}' if it is"
-        )),
+/// What is there already.
+#[derive(Debug, Clone, Copy)]
+struct Exists {
+    schema: bool,
+    table: bool,
+}
+
+/// The right without which the DDL failed.
+fn missing_right(exists: Exists) -> &'static str {
+    if exists.schema {
+        "this role needs CREATE on the schema, or let its owner run the text of ddl"
+    } else {
+        "this role needs CREATE on the database, or let its owner run the text of ddl"
     }
 }
 

@@ -1,6 +1,7 @@
 //! Refusing a table that cannot keep the contract, before it breaks it (R16).
 
 use inbox_core::{Consumer, Error, EventType, MessageId, SchemaReport};
+use sqlx::PgConnection;
 
 use crate::schema::SCHEMA_VERSION;
 use crate::{PostgresStore, begin, errors};
@@ -22,8 +23,16 @@ impl PostgresStore {
     pub async fn verify(&self) -> Result<SchemaReport, Error> {
         let doing = format!("verify the inbox table {}", self.table());
         let mut tx = begin::begin(self.pool(), &doing).await?;
+        self.verify_on(&mut tx, &doing).await
+    }
+
+    pub(crate) async fn verify_on(
+        &self,
+        conn: &mut PgConnection,
+        doing: &str,
+    ) -> Result<SchemaReport, Error> {
         let mut report = SchemaReport::new();
-        if let Some(text) = too_old(tx.server_version_num()) {
+        if let Some(text) = too_old(conn.server_version_num()) {
             // The query below would not even be understood.
             report.refuse(text);
             return report.into_result(self.table());
@@ -36,9 +45,9 @@ impl PostgresStore {
             .bind(limit(MessageId::MAX_BYTES))
             .bind(limit(EventType::MAX_BYTES))
             .bind(limit(SCHEMA_VERSION as usize))
-            .fetch_all(&mut *tx)
+            .fetch_all(conn)
             .await
-            .map_err(|source| errors::error(&*doing, source))?;
+            .map_err(|source| errors::error(doing, source))?;
         for (refused, text) in findings {
             if refused { report.refuse(text) } else { report.warn(text) }
         }
