@@ -28,26 +28,26 @@ impl Transactional<SqliteTx> for SqliteStore {
         })
     }
 
-    fn rollback<'a>(&'a self, tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
+    fn rollback<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         SqliteTx: 'a,
     {
         Box::pin(async move {
+            if tx.is_rolled_back() {
+                return Ok(());
+            }
             let doing = || request.doing("roll back");
             let sql = self.sql.clone();
             let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
-            let proof = match tx.into_ended() {
-                Err(tx) if tx.is_rolled_back() => return Ok(()),
-                Err(mut tx) => {
-                    let roll_back =
-                        move |conn: &Connection| roll_back_open(conn, &End::new(&consumer, &registered));
-                    return tx.run(doing, roll_back).await;
-                }
-                Ok(ended) => offload(move || {
-                    let request = End::new(&consumer, &registered);
-                    prove_rolled_back(ended.conn(), &sql, &request, ended.changed)
-                }),
+            let Some(ended) = tx.take_ended() else {
+                return tx
+                    .run(doing, move |conn| roll_back_open(conn, &End::new(&consumer, &registered)))
+                    .await;
             };
+            let proof = offload(move || {
+                let request = End::new(&consumer, &registered);
+                prove_rolled_back(ended.conn(), &sql, &request, ended.changed)
+            });
             proof.await.map_err(|source| lost(doing(), NO_PROOF).with_source(source))?
         })
     }

@@ -22,7 +22,6 @@ enum State {
     Open(Lease),
     /// A call came back without an open transaction; only a rollback looks at what became of it.
     Lost(Ended),
-    /// It is rolled back.
     Over(Reason),
 }
 
@@ -175,14 +174,17 @@ impl SqliteTx {
 
     /// Whether the transaction is over and nothing of it is committed.
     pub(crate) fn is_rolled_back(&self) -> bool {
-        matches!(self.state, State::Over(_))
+        matches!(self.state, State::Over(Reason::Condemned | Reason::Interrupted))
     }
 
-    /// What is left of a transaction that a call ended.
-    pub(crate) fn into_ended(self) -> Result<Ended, Self> {
-        match self.state {
-            State::Lost(ended) => Ok(ended),
-            state => Err(Self { state }),
+    /// What is left of a transaction that a call ended; nothing runs in it after that either.
+    pub(crate) fn take_ended(&mut self) -> Option<Ended> {
+        match std::mem::replace(&mut self.state, State::Over(Reason::Lost)) {
+            State::Lost(ended) => Some(ended),
+            state => {
+                self.state = state;
+                None
+            }
         }
     }
 

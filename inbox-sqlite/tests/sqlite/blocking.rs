@@ -1,6 +1,6 @@
 //! The blocking API on connections of the caller.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use inbox_core::{Error, ErrorKind, Inbox, Outcome, Registration, RetryPolicy};
@@ -194,6 +194,61 @@ fn r18_an_error_and_a_panic_of_the_handler_roll_back() {
     assert_eq!((count(&conn, "inbox"), count(&conn, "points")), (0, 0));
 }
 
+/// Processes "m" with a handler that runs `sql` in one go, ignores its error, and fails.
+fn fails_after(conn: &mut Connection, inbox: &Inbox<SqliteStore>, sql: &str) -> AppError {
+    let failed = inbox.blocking_process(conn, &message("m"), |tx| {
+        tx.execute_batch(sql).unwrap_or(());
+        Err::<(), _>(AppError::Refused)
+    });
+    failed.unwrap_err()
+}
+
+#[test]
+fn r12_a_handler_that_ends_the_transaction_and_fails_is_lost() {
+    for ended in ["COMMIT", "COMMIT; BEGIN", "COMMIT; BEGIN IMMEDIATE"] {
+        let (_file, mut conn, inbox) = set_up();
+        let failed = fails_after(&mut conn, &inbox, ended);
+        let AppError::Inbox(lost) = failed else { panic!("{ended}: {failed:?}") };
+        assert_eq!(lost.kind(), ErrorKind::TransactionLost, "{ended}");
+        assert!(conn.is_autocommit());
+        assert_eq!(count(&conn, "inbox"), 1, "{ended}: a redelivery would be called a duplicate");
+    }
+}
+
+#[test]
+fn r12_a_failing_handler_whose_transaction_sqlite_rolled_back_keeps_its_error() {
+    let (_file, mut conn, inbox) = set_up();
+    let failed = fails_after(&mut conn, &inbox, "INSERT OR ROLLBACK INTO points VALUES (NULL)");
+    assert!(matches!(failed, AppError::Refused), "{failed:?}");
+    assert_eq!((count(&conn, "inbox"), count(&conn, "points")), (0, 0));
+}
+
+#[test]
+fn r12_what_ran_on_after_a_rollback_of_sqlite_is_lost() {
+    let (_file, mut conn, inbox) = set_up();
+    let failed = inbox.blocking_process(&mut conn, &message("m"), |tx| {
+        tx.execute_batch("INSERT OR ROLLBACK INTO points VALUES (NULL)").unwrap_err();
+        add_points(tx).unwrap();
+        Err::<(), _>(AppError::Refused)
+    });
+    let AppError::Inbox(lost) = failed.unwrap_err() else { panic!("of the inbox") };
+    assert_eq!(lost.kind(), ErrorKind::TransactionLost);
+    assert_eq!((count(&conn, "inbox"), count(&conn, "points")), (0, 1));
+}
+
+#[test]
+fn r11_a_mismatch_never_reaches_the_handler() {
+    let (_file, mut conn, inbox) = set_up();
+    let mut process = |payload: &[u8]| {
+        inbox.blocking_process(&mut conn, &message("m").with_payload(payload), |tx| Ok(add_points(tx)?))
+    };
+    let first: Result<_, AppError> = process(b"1");
+    assert!(first.unwrap().is_processed());
+    let AppError::Inbox(mismatch) = process(b"2").unwrap_err() else { panic!("of the inbox") };
+    assert_eq!(mismatch.kind(), ErrorKind::Mismatch);
+    assert_eq!(count(&conn, "points"), 1);
+}
+
 #[test]
 fn r06_process_gives_up_within_its_bounds_and_restores_the_timeout() {
     let (file, mut conn, inbox) = set_up();
@@ -234,15 +289,28 @@ fn r15_the_callers_busy_handler_is_still_there_afterwards() {
     assert!(HANDLER_ASKED.load(Ordering::SeqCst));
 }
 
+static REFUSALS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_refusal(_times: i32) -> bool {
+    REFUSALS.fetch_add(1, Ordering::SeqCst);
+    false
+}
+
 #[test]
 fn process_waits_for_a_writer_that_ends() {
     let (file, mut conn, inbox) = set_up();
-    conn.busy_timeout(Duration::ZERO).unwrap();
+    let inbox = inbox.with_retry(RetryPolicy::none());
+    conn.busy_handler(Some(count_refusal as fn(i32) -> bool)).unwrap();
     let other = file.foreign();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
         let waiting =
             scope.spawn(|| inbox.blocking_process(&mut conn, &message("m"), |_| Ok::<_, Error>(())));
+        // Two refusals and no answer yet: the first one was waited over.
+        while REFUSALS.load(Ordering::SeqCst) < 2 && !waiting.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(!waiting.is_finished());
         other.execute_batch("COMMIT").unwrap();
         assert!(waiting.join().unwrap().unwrap().is_processed());
     });

@@ -118,6 +118,66 @@ async fn r12_a_rollback_too_tells_that_the_transaction_was_ended_before() {
     assert_eq!(kind(store.rollback(tx, End::new(&consumer(), &[])).await), None);
 }
 
+/// Processes "m" with a handler that credits, runs `sql` in one call, ignores its error, and fails.
+async fn fails_after(store: &SqliteStore, text: &'static str) -> AppError {
+    inbox(store)
+        .process(&message("m"), async |tx| {
+            credit(tx).await?;
+            sql(tx, text).await.unwrap_or(());
+            Err::<(), _>(AppError::Refused)
+        })
+        .await
+        .unwrap_err()
+}
+
+#[tokio::test]
+async fn r12_a_failing_handler_whose_transaction_was_rolled_back_keeps_its_error() {
+    let store = in_memory().await;
+    for ended in ["INSERT OR ROLLBACK INTO points VALUES (NULL)", "ROLLBACK"] {
+        let failed = fails_after(&store, ended).await;
+        assert!(matches!(failed, AppError::Refused), "{ended}: {failed:?}");
+        assert!(!is_registered(&store, "m").await);
+        assert_eq!(credits(&store).await, 0);
+    }
+    assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r12_a_failing_handler_under_which_something_may_be_committed_is_lost() {
+    for ended in [
+        "COMMIT",
+        "COMMIT; BEGIN",
+        "COMMIT; INSERT INTO points VALUES (1)",
+        "ROLLBACK; INSERT INTO points VALUES (1)",
+    ] {
+        let store = in_memory().await;
+        let failed = fails_after(&store, ended).await;
+        let AppError::Inbox(lost) = failed else { panic!("{ended}: {failed:?}") };
+        assert_eq!(lost.kind(), ErrorKind::TransactionLost, "{ended}");
+        assert!(credits(&store).await > 0, "{ended}");
+    }
+}
+
+#[tokio::test]
+async fn r12_without_a_registration_nothing_proves_a_rollback() {
+    let store = in_memory().await;
+    let mut tx = store.begin(None).await.unwrap();
+    sql(&mut tx, "ROLLBACK").await.unwrap();
+    let rolled_back = store.rollback(tx, End::new(&consumer(), &[])).await;
+    assert_eq!(kind(rolled_back), Some(ErrorKind::TransactionLost));
+}
+
+#[tokio::test]
+async fn r12_nobody_gets_in_between_an_end_and_the_rollback_that_looks_at_it() {
+    let (_file, store) = File::new().await;
+    let mut tx = registered_and_credited(&store).await;
+    sql(&mut tx, "ROLLBACK").await.unwrap();
+    let busy = store.begin(Some(std::time::Duration::ZERO)).await.unwrap_err();
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    assert_eq!(kind(roll_back(&store, tx).await), None);
+    assert_forgotten(&store).await;
+}
+
 #[tokio::test]
 async fn r12_a_savepoint_that_undid_the_registration_is_noticed() {
     let store = in_memory().await;
@@ -145,30 +205,48 @@ async fn r04_a_savepoint_forgets_and_the_id_is_new_again_in_the_same_transaction
     assert!(is_registered(&store, "m").await);
 }
 
-#[tokio::test]
-async fn r12_a_full_disk_ends_the_transaction_and_nothing_runs_after_it() {
-    let (_file, store) = File::new().await;
+/// A file that is full after a few more pages.
+async fn nearly_full() -> (File, SqliteStore) {
+    let (file, store) = File::new().await;
     store
         .call(|conn| {
+            conn.execute_batch("CREATE TABLE big (bytes BLOB)")?;
             let pages: i64 = conn.query_row("PRAGMA page_count", [], |row| row.get(0))?;
             conn.query_row(&format!("PRAGMA max_page_count = {}", pages + 5), [], |_| Ok(()))
         })
         .await
         .unwrap();
+    (file, store)
+}
+
+const TOO_BIG: &str = "INSERT INTO big VALUES (zeroblob(1000000))";
+
+#[tokio::test]
+async fn r12_a_full_disk_ends_the_transaction_and_nothing_runs_after_it() {
+    let (_file, store) = nearly_full().await;
     let mut tx = registered_and_credited(&store).await;
 
-    let full: rusqlite::Result<usize> = tx
-        .call(|conn| {
-            conn.execute("CREATE TABLE big (bytes BLOB)", [])?;
-            conn.execute("INSERT INTO big VALUES (zeroblob(1000000))", [])
-        })
-        .await;
-    let code = full.unwrap_err().sqlite_error_code();
+    let code = sql(&mut tx, TOO_BIG).await.unwrap_err().sqlite_error_code();
     let swallowed = credit(&mut tx).await;
 
     assert_eq!(code, Some(ffi::ErrorCode::DiskFull));
     assert!(swallowed.is_err(), "it would have been in autocommit");
     assert_eq!(kind(commit(&store, tx).await), Some(ErrorKind::TransactionLost));
+    assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r12_a_handler_that_fails_with_a_full_disk_keeps_its_error() {
+    let (_file, store) = nearly_full().await;
+    let failed = inbox(&store)
+        .process(&message("m"), async |tx| {
+            credit(tx).await?;
+            Ok::<_, AppError>(sql(tx, TOO_BIG).await?)
+        })
+        .await;
+    let failed = failed.unwrap_err();
+    let AppError::Sqlite(full) = failed else { panic!("{failed:?}") };
+    assert_eq!(full.sqlite_error_code(), Some(ffi::ErrorCode::DiskFull));
     assert_forgotten(&store).await;
 }
 
@@ -192,6 +270,17 @@ async fn r09_an_error_of_the_inbox_condemns_the_transaction() {
     let error = inbox(&other_table).register_if_new(&mut tx, &message("n")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema);
     assert_eq!(kind(commit(&store, tx).await), Some(ErrorKind::Aborted));
+    assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r09_an_error_of_the_inbox_that_ended_the_transaction_condemns_it_too() {
+    let store = in_memory().await;
+    let mut tx = registered_and_credited(&store).await;
+    let trigger = "CREATE TRIGGER t BEFORE INSERT ON inbox BEGIN SELECT RAISE(ROLLBACK, 'no'); END";
+    sql(&mut tx, trigger).await.unwrap();
+    assert!(inbox(&store).register_if_new(&mut tx, &message("n")).await.is_err());
+    assert_eq!(kind(store.rollback(tx, End::new(&consumer(), &[])).await), None);
     assert_forgotten(&store).await;
 }
 
