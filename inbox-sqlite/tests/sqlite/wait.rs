@@ -97,16 +97,30 @@ async fn r05_the_second_is_a_duplicate_if_the_first_commits_and_new_if_it_does_n
     assert!(second_after(false).await.is_new());
 }
 
+/// Waits until somebody else has the turn of this store's writer, by the text of a refusal.
+async fn until_the_turn_is_taken(store: &inbox_sqlite::SqliteStore) {
+    loop {
+        let busy = store.begin(Some(Duration::ZERO)).await.unwrap_err();
+        let source = std::error::Error::source(&busy).unwrap().to_string();
+        if source.contains("another transaction of this store") {
+            return;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_transaction_left_to_another_process_is_waited_for() {
     let (file, store) = File::new().await;
     let foreign = file.foreign();
     foreign.execute_batch("BEGIN IMMEDIATE; INSERT INTO points VALUES (1)").unwrap();
-    let waiting = tokio::spawn({
-        let inbox = inbox(&store);
+    let mut waiting = tokio::spawn({
+        let inbox = inbox(&store).with_retry(RetryPolicy::none());
         async move { inbox.process(&message("m"), async |tx| credit(tx).await).await }
     });
-    tokio::task::yield_now().await;
+    until_the_turn_is_taken(&store).await;
+    // Its turn has come and the file is locked, so it waits in SQLite, or would have failed by now.
+    let answer = tokio::time::timeout(SHORT, &mut waiting).await;
+    assert!(answer.is_err(), "{answer:?}");
     foreign.execute_batch("COMMIT").unwrap();
     assert_eq!(waiting.await.unwrap().unwrap(), Outcome::Processed(()));
     assert_eq!(credits(&store).await, 2);
