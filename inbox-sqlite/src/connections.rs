@@ -203,8 +203,10 @@ fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<
 
 /// Switches the file to a write-ahead log, so that readers and the writer do not stop each other.
 ///
-/// The contract holds in the rollback journal too, so a file that cannot be switched (in use by
-/// others, read-only, a file system without shared memory) is no error; `verify` warns.
+/// The contract holds in the rollback journal too, so a file that cannot be switched because it is
+/// in use by others or read-only is no error; `verify` warns. Where SQLite's file layer has no
+/// shared memory (`vfs=unix-dotfile`), SQLite keeps the mode and reports no error either. A file
+/// system on which the shared memory turns out not to work is an error: the file may be switched.
 fn prefer_wal(conn: &Connection) -> rusqlite::Result<()> {
     let mode: String = conn.query_row("PRAGMA main.journal_mode", [], |row| row.get(0))?;
     if mode == "wal" {
@@ -229,6 +231,32 @@ mod tests {
         for good in ["x.db", "file:x.db", "file:x.db?mode=rw", "memory", "./:memory:"] {
             assert_eq!(fault_of_path(Path::new(good)), None, "{good}");
         }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_that_cannot_be_switched_to_a_log_keeps_its_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        let mode = |conn: &Connection| -> String {
+            conn.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap()
+        };
+
+        let without_memory = format!("file:{}?vfs=unix-dotfile", path.display());
+        let conn = open_file(Path::new(&without_memory), Duration::ZERO, Missing::Create).unwrap();
+        assert_eq!(mode(&conn), "delete");
+        conn.execute_batch("CREATE TABLE t (a)").unwrap();
+        drop(conn);
+
+        let in_use = Connection::open(&path).unwrap();
+        in_use.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap()), "delete");
+        drop(in_use);
+
+        let read_only = format!("file:{}?mode=ro", path.display());
+        assert_eq!(mode(&open_file(Path::new(&read_only), Duration::ZERO, Missing::Fail).unwrap()), "delete");
+
+        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap()), "wal");
     }
 
     #[test]

@@ -1,14 +1,4 @@
-//! From SQLite's result codes to [`ErrorKind`]: by code, never by text (R13).
-//!
-//! | code | kind | why |
-//! |---|---|---|
-//! | `BUSY` (5, 261, 773) | `Busy` | another connection writes and did not end within the wait |
-//! | `BUSY_SNAPSHOT` (517) | `Retryable` | a read came first and its snapshot is old: no wait helps, only a new transaction does |
-//! | `LOCKED`, `PROTOCOL` | `Retryable` | a conflict in a shared cache; a race for the log's locks |
-//! | `CANTOPEN`, `READONLY_DBMOVED` | `Unavailable` | the file is not there, or no longer where it was |
-//! | `READONLY` | `Schema` | the database cannot be written: nothing will change until someone mends it |
-//! | `ERROR` on a statement of ours | `Schema` if the table is not what it should be | the code itself says nothing |
-//! | `FULL`, `IOERR`, `NOMEM`, `CORRUPT`, `NOTADB`, the rest | `Backend` | see the source |
+//! Which kind an error of SQLite is: decided by result code, never by text (R13).
 
 use std::error::Error as _;
 use std::ffi::c_int;
@@ -18,9 +8,26 @@ use rusqlite::{Connection, ffi};
 
 use crate::statements::Statements;
 
-/// Whether an error of your own statements goes away if the whole transaction is run again:
-/// `SQLITE_BUSY` in all its variants, `SQLITE_LOCKED` and `SQLITE_PROTOCOL`.
+/// The kind of an error that rusqlite reports, outside of a COMMIT.
 ///
+/// | result code | kind | why |
+/// |---|---|---|
+/// | `BUSY` and its variants but one | `Busy` | another connection writes and did not end within the wait |
+/// | `BUSY_SNAPSHOT` (517) | `Retryable` | a read came first and its snapshot is old: no wait helps, only a new transaction does |
+/// | `LOCKED`, `PROTOCOL` | `Retryable` | a conflict in a shared cache; a race for the log's locks |
+/// | `CANTOPEN`, `READONLY_DBMOVED` | `Unavailable` | the file is not there, or no longer where it was |
+/// | `READONLY` | `Schema` | the database cannot be written: nothing will change until someone mends it |
+/// | `FULL`, `IOERR`, `NOMEM`, `CORRUPT`, `NOTADB`, any other; no code | `Backend` | see the source |
+///
+/// The inbox's own statements that fail with `ERROR` are `Schema` if the table is not what it should
+/// be; the code itself says nothing. At COMMIT, `IOERR` and `NOMEM` are `UnknownOutcome`.
+pub fn kind_of(error: &rusqlite::Error) -> ErrorKind {
+    extended_code(error).map_or(ErrorKind::Backend, kind_of_code)
+}
+
+/// Whether running the whole transaction again may succeed.
+///
+/// For handlers' own errors, in [`Inbox::process_retrying`](inbox_core::Inbox::process_retrying).
 /// Running only the statement again does not help: inside a transaction that has read, `SQLITE_BUSY`
 /// comes back until the transaction is over.
 ///
@@ -31,9 +38,7 @@ use crate::statements::Statements;
 /// assert!(!inbox_sqlite::is_retryable(&Error::QueryReturnedNoRows));
 /// ```
 pub fn is_retryable(error: &rusqlite::Error) -> bool {
-    // Not `Unavailable`: a file that cannot be opened is no conflict of transactions.
-    let kind = extended_code(error).map(kind_of);
-    matches!(kind, Some(ErrorKind::Busy | ErrorKind::Retryable))
+    kind_of(error).is_retryable()
 }
 
 /// The extended result code, if SQLite itself reported the error.
@@ -55,8 +60,7 @@ pub(crate) fn raise(code: c_int, text: impl Into<String>) -> rusqlite::Error {
 
 /// The inbox's error for one of SQLite, with the source kept.
 pub(crate) fn to_error(doing: impl Into<String>, source: rusqlite::Error) -> Error {
-    let kind = extended_code(&source).map_or(ErrorKind::Backend, kind_of);
-    Error::new(kind, doing).with_source(source)
+    Error::new(kind_of(&source), doing).with_source(source)
 }
 
 /// As [`to_error`], for a statement of ours on the inbox's table: the generic code `SQLITE_ERROR`
@@ -92,7 +96,7 @@ fn fault_of_table(conn: &Connection, sql: &Statements) -> Option<String> {
     })
 }
 
-fn kind_of(extended_code: c_int) -> ErrorKind {
+fn kind_of_code(extended_code: c_int) -> ErrorKind {
     match (extended_code & 0xff, extended_code) {
         (_, ffi::SQLITE_BUSY_SNAPSHOT) => ErrorKind::Retryable,
         (ffi::SQLITE_BUSY, _) => ErrorKind::Busy,
@@ -134,11 +138,8 @@ mod tests {
         ] {
             let error = to_error("try", raise(code, "text that decides nothing: database is locked"));
             assert_eq!(error.kind(), kind, "{code}");
-            assert_eq!(
-                is_retryable(&raise(code, "")),
-                matches!(kind, ErrorKind::Busy | ErrorKind::Retryable),
-                "{code}"
-            );
+            assert_eq!(kind_of(&raise(code, "")), kind, "{code}");
+            assert_eq!(is_retryable(&raise(code, "")), kind.is_retryable(), "{code}");
         }
     }
 

@@ -41,8 +41,8 @@
 //! | R8 | 0 rows, and no original either, twice: `Unconfirmed` |
 //! | R9 | an error of the inbox rolls a [`SqliteTx`] back at once; a [`BlockingTx`] refuses to commit |
 //! | R10 | prepared single inserts in one call, without a bind limit |
-//! | R12 | a savepoint set at begin must still be there at commit, and so must every id; `sqlite3_get_autocommit` is asked after every call |
-//! | R13 | by result code |
+//! | R12 | a savepoint set at begin must still be there at commit, and so must every id; `sqlite3_get_autocommit` is asked after every call; of a transaction that is over the ids tell how it ended |
+//! | R13 | by result code, see [`kind_of`] |
 //! | R14 | the time of registering has a resolution of 1 ms, SQLite's own |
 //! | R15 | the caller's busy timeout is put back; the table is always named with its schema |
 //! | R16 | [`SqliteStore::verify`] |
@@ -52,6 +52,8 @@
 //! - A raw `COMMIT` in a handler commits. The library notices it, refuses what follows and reports
 //!   `TransactionLost`; it cannot undo it. A savepoint of the handler's own named `inbox_guard`, set
 //!   after a raw `COMMIT; BEGIN`, would hide it.
+//! - Whether rows that the call changed in which SQLite rolled back (a full disk) were changed before
+//!   that, and are gone, or after it, and are committed: then a failing handler is `TransactionLost`.
 //! - An I/O error during COMMIT is `UnknownOutcome`: SQLite goes on as if nothing had been
 //!   committed, but after a crash recovery may find the commit record.
 //! - Two connections on one file are two transactions: an effect written through another connection
@@ -84,10 +86,10 @@ mod verify;
 mod wait;
 
 pub use blocking::{Blocking, BlockingRegistered, BlockingTx};
-pub use errors::is_retryable;
+pub use errors::{is_retryable, kind_of};
 /// The driver, in the version whose connections this crate takes.
 pub use rusqlite;
-pub use schema::{create_schema_on, ddl};
+pub use schema::{SCHEMA_VERSION, create_schema_on, ddl};
 pub use store::SqliteStore;
 pub use tx::SqliteTx;
 pub use verify::verify_on;

@@ -13,8 +13,8 @@ use crate::store::SqliteStore;
 use crate::verify::verify_on;
 use crate::wait::Deadline;
 
-/// The version of the table that this library creates and understands.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+/// The version of the schema that [`ddl`] makes. A comment in the table's SQL carries it: `/* inbox schema 1 */`.
+pub const SCHEMA_VERSION: u32 = 1;
 
 /// `main.inbox`.
 pub(crate) fn default_table() -> TableName {
@@ -58,7 +58,8 @@ impl SqliteStore {
     /// Creates the file if it is missing and the table if it is missing.
     ///
     /// May run at any time and in many processes at once: it looks and creates in one write
-    /// transaction. A table that is there already is verified, never changed.
+    /// transaction. A table that is there already is [verified](Self::verify), never changed; one
+    /// that does not name its version is accepted if it keeps the contract.
     ///
     /// # Errors
     ///
@@ -98,7 +99,12 @@ pub(crate) fn ddl_of(conn: &Connection, table: &TableName) -> rusqlite::Result<O
     conn.query_row(&select, params![table.table().as_str()], |row| row.get(0)).optional()
 }
 
-/// The version in the marker of a table's DDL; `None` if someone else wrote the DDL.
+/// The comment that carries the version.
+pub(crate) fn version_mark(version: u32) -> String {
+    format!("/* inbox schema {version} */")
+}
+
+/// The version in the mark of a table's DDL; `None` if someone else wrote the DDL.
 pub(crate) fn version_of(ddl: &str) -> Option<u32> {
     let (_, after) = ddl.split_once("/* inbox schema ")?;
     let (version, _) = after.split_once(" */")?;

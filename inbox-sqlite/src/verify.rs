@@ -12,7 +12,7 @@ use crate::connections::Missing;
 use crate::ddl_words::has_word;
 use crate::errors::{primary_code, to_error};
 use crate::offload::offload;
-use crate::schema::{ddl_of, newer_version};
+use crate::schema::{SCHEMA_VERSION, ddl_of, newer_version, version_mark, version_of};
 use crate::store::SqliteStore;
 use crate::wait::Deadline;
 
@@ -246,6 +246,11 @@ fn table_text(conn: &Connection, table: &TableName, report: &mut SchemaReport) -
     let ddl = ddl_of(conn, table)?.unwrap_or_default();
     if let Some(refusal) = newer_version(&ddl) {
         report.refuse(refusal);
+    } else if version_of(&ddl).is_none() {
+        report.warn(format!(
+            "the table does not say which version of the inbox's schema it is: put the comment {} into its CREATE TABLE",
+            version_mark(SCHEMA_VERSION)
+        ));
     }
     report.refuse_if(
         has_word(&ddl, "CHECK"),

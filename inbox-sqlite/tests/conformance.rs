@@ -82,6 +82,7 @@ impl Probe<SqliteStore> for SqliteStand {
 
     async fn settings(&self, tx: &mut SqliteTx) -> Result<String, BoxError> {
         let pragmas = [
+            "busy_timeout",
             "foreign_keys",
             "synchronous",
             "journal_mode",

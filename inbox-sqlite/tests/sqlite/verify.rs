@@ -1,7 +1,7 @@
 //! `verify` refuses what cannot keep the contract, and says what to do (R16).
 
 use inbox_core::{ErrorKind, TableName};
-use inbox_sqlite::{SqliteStore, ddl, verify_on};
+use inbox_sqlite::{SCHEMA_VERSION, SqliteStore, ddl, verify_on};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::stand::File;
@@ -205,6 +205,20 @@ async fn an_attached_database_works_and_is_warned_of() {
         SqliteStore::from_connection(conn).unwrap().with_table(TableName::new("aside", "inbox").unwrap());
     let report = store.verify().await.unwrap();
     assert!(report.warnings().any(|warning| warning.contains("attached")), "{report:?}");
+}
+
+#[tokio::test]
+async fn r16_a_table_without_a_version_is_accepted_with_a_warning() {
+    let store = SqliteStore::in_memory().unwrap();
+    let mark = format!("/* inbox schema {SCHEMA_VERSION} */");
+    let unmarked = with(&mark, "");
+    store.call(move |conn| conn.execute_batch(&unmarked)).await.unwrap();
+
+    store.create_schema().await.unwrap();
+
+    let report = store.verify().await.unwrap();
+    assert_eq!(report.findings().len(), 1, "{report:?}");
+    assert!(report.warnings().any(|warning| warning.contains(&mark)), "{report:?}");
 }
 
 #[tokio::test]
