@@ -29,7 +29,7 @@ use inbox_core::{
 };
 use inbox_postgres::PostgresStore;
 use inbox_testkit::proxy::{Fault, Proxy, Trip};
-use inbox_testkit::servers::{Database, PostgresServer, Wanted};
+use inbox_testkit::servers::{Database, PostgresServer, Wanted, skip_requested};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{PgConnection, PgPool};
 
@@ -49,11 +49,16 @@ struct Line {
 }
 
 impl Line {
-    async fn new() -> Self {
+    /// None if the server is to be left out by request, and only then.
+    async fn new() -> Option<Self> {
         Self::with(|store| store).await
     }
 
-    async fn with(options: impl FnOnce(PostgresStore) -> PostgresStore) -> Self {
+    async fn with(options: impl FnOnce(PostgresStore) -> PostgresStore) -> Option<Self> {
+        if skip_requested(&Wanted::Any.stand()) {
+            eprintln!("skipped, as INBOX_TEST_SKIP asks");
+            return None;
+        }
         let server = PostgresServer::shared(Wanted::Any).await.expect("a PostgreSQL server");
         let database = server.fresh_database().await.expect("a fresh database");
         let beside = PgPool::connect(database.url()).await.expect("a pool");
@@ -63,7 +68,7 @@ impl Line {
         let proxy = Proxy::in_front_of(database.url()).expect("a proxy");
         let pool = pool_through(&proxy, &database, PATIENT);
         let inbox = Inbox::new(options(PostgresStore::new(pool.clone())), consumer());
-        Self { proxy, pool, inbox, beside, database }
+        Some(Self { proxy, pool, inbox, beside, database })
     }
 
     /// What a piece of work sends when its connection has done the like before: the second of two.
@@ -249,7 +254,7 @@ fn numbered(id: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_new_message_takes_the_round_trips_that_it_takes_by_hand() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     let by_hand = line.spent(async |id| by_hand(&line.pool, &[id.to_owned()], true).await).await;
     let ours = line.spent(async |id| with_inbox(&line.inbox, id, true).await).await;
 
@@ -261,7 +266,7 @@ async fn a_new_message_takes_the_round_trips_that_it_takes_by_hand() {
 
 #[tokio::test]
 async fn a_duplicate_is_answered_by_the_one_statement_that_registers() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     with_inbox(&line.inbox, "known", true).await;
     let spent = line
         .spent(async |_| {
@@ -277,7 +282,7 @@ async fn a_duplicate_is_answered_by_the_one_statement_that_registers() {
 
 #[tokio::test]
 async fn process_adds_no_round_trip() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     let process = async |message: Message| {
         let handled = line.inbox.process(&message, async |tx| {
             effect(tx).await.unwrap();
@@ -295,7 +300,7 @@ async fn process_adds_no_round_trip() {
 
 #[tokio::test]
 async fn a_batch_takes_the_round_trips_of_one_message() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     let by_hand = line.spent(async |id| by_hand(&line.pool, &numbered(id), true).await).await;
     let batch = async |messages: Vec<Message>| -> usize {
         let handled = line.inbox.process_batch(&messages, async |tx, _| {
@@ -317,7 +322,7 @@ async fn a_batch_takes_the_round_trips_of_one_message() {
 
 #[tokio::test]
 async fn an_unprepared_statement_takes_a_second_round_trip_as_it_does_by_hand() {
-    let line = Line::with(PostgresStore::unprepared).await;
+    let Some(line) = Line::with(PostgresStore::unprepared).await else { return };
     let by_hand = line.spent(async |id| by_hand(&line.pool, &[id.to_owned()], false).await).await;
     let new = line.spent(async |id| with_inbox(&line.inbox, id, false).await).await;
     let duplicate = line
@@ -335,7 +340,7 @@ async fn an_unprepared_statement_takes_a_second_round_trip_as_it_does_by_hand() 
 
 #[tokio::test]
 async fn r12_lost_before_the_server_saw_the_commit_the_message_is_new_again() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     let error = line.lost_at_commit(|proxy| proxy.cut_before("COMMIT")).await;
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
     assert_eq!(line.committed().await, (0, 0));
@@ -346,7 +351,7 @@ async fn r12_lost_before_the_server_saw_the_commit_the_message_is_new_again() {
 
 #[tokio::test]
 async fn r12_lost_after_the_server_saw_the_commit_the_message_is_a_duplicate() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     let error = line.lost_at_commit(|proxy| proxy.cut_after("COMMIT")).await;
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
     assert_eq!(line.committed().await, (1, 1));
@@ -357,14 +362,14 @@ async fn r12_lost_after_the_server_saw_the_commit_the_message_is_a_duplicate() {
 
 #[tokio::test]
 async fn r12_process_settles_a_lost_commit_by_itself() {
-    let before = Line::new().await;
+    let Some(before) = Line::new().await else { return };
     let fault = before.proxy.cut_before("COMMIT");
     let (outcome, runs) = processed(&before.inbox).await;
     assert!(fault.has_fired());
     assert!(outcome.unwrap().is_processed());
     assert_eq!((runs, before.committed().await), (2, (1, 1)));
 
-    let after = Line::new().await;
+    let Some(after) = Line::new().await else { return };
     let fault = after.proxy.cut_after("COMMIT");
     let (outcome, runs) = processed(&after.inbox).await;
     assert!(fault.has_fired());
@@ -381,7 +386,7 @@ const REGISTERING: &str = "id-on-the-wire";
 
 #[tokio::test]
 async fn r04_lost_while_registering_nothing_is_registered() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     for arm in CUTS {
         let fault = arm(&line.proxy, REGISTERING);
         let mut tx = line.inbox.begin().await.unwrap();
@@ -400,7 +405,7 @@ async fn r04_lost_while_registering_nothing_is_registered() {
 #[tokio::test]
 async fn r04_process_runs_again_what_was_lost_while_registering() {
     for arm in CUTS {
-        let line = Line::new().await;
+        let Some(line) = Line::new().await else { return };
         let fault = arm(&line.proxy, "PaymentConfirmed");
         let (outcome, runs) = processed(&line.inbox).await;
 
@@ -412,7 +417,7 @@ async fn r04_process_runs_again_what_was_lost_while_registering() {
 
 #[tokio::test]
 async fn r13_a_server_that_refuses_connections_is_unavailable() {
-    let line = Line::new().await;
+    let Some(line) = Line::new().await else { return };
     with_inbox(&line.inbox, "warm", true).await;
     line.until_released().await;
     line.proxy.refuse().unwrap();

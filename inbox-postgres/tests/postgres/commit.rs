@@ -34,7 +34,7 @@ async fn drop_a_nested_begin(conn: &mut PgConnection) {
 
 #[tokio::test]
 async fn a_commit_commits_the_registration_and_the_effect() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     assert!(tx.register_batch(&[message("n"), message("o"), message("m")]).await.unwrap()[0].is_new());
     tx.commit().await.unwrap();
@@ -43,7 +43,7 @@ async fn a_commit_commits_the_registration_and_the_effect() {
 
 #[tokio::test]
 async fn r12_b31_a_swallowed_error_is_no_commit() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     try_run(&mut tx, "SELECT 1/0").await.unwrap_err();
     assert_eq!(kind(tx.commit().await), ErrorKind::Aborted);
@@ -52,7 +52,7 @@ async fn r12_b31_a_swallowed_error_is_no_commit() {
 
 #[tokio::test]
 async fn r12_a_transaction_that_was_ended_by_sql_is_lost() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     for (id, end) in [("a", "COMMIT"), ("b", "ROLLBACK"), ("c", "COMMIT; BEGIN"), ("d", "ROLLBACK; BEGIN")] {
         let mut tx = handled(&stand, id).await;
         run(&mut tx, end).await;
@@ -66,7 +66,7 @@ async fn r12_a_transaction_that_was_ended_by_sql_is_lost() {
 
 #[tokio::test]
 async fn r12_a_rollback_of_a_transaction_that_was_ended_by_sql_is_lost() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     for (id, end) in [("a", "COMMIT"), ("b", "ROLLBACK"), ("c", "COMMIT; BEGIN"), ("d", "ROLLBACK; BEGIN")] {
         let mut tx = handled(&stand, id).await;
         let pid = pid(&mut tx).await;
@@ -82,7 +82,7 @@ async fn r12_a_rollback_of_a_transaction_that_was_ended_by_sql_is_lost() {
 
 #[tokio::test]
 async fn r12_a_handler_that_commits_and_begins_again_and_fails_is_not_run_again() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let runs = AtomicUsize::new(0);
     let (counted, letter) = (&runs, message("m"));
     let answer = stand.inbox.process_retrying(
@@ -101,7 +101,7 @@ async fn r12_a_handler_that_commits_and_begins_again_and_fails_is_not_run_again(
 
 #[tokio::test]
 async fn r12_an_aborted_transaction_is_rolled_back_and_not_lost() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     let pid = pid(&mut tx).await;
     try_run(&mut tx, "SELECT 1/0").await.unwrap_err();
@@ -112,7 +112,7 @@ async fn r12_an_aborted_transaction_is_rolled_back_and_not_lost() {
 
 #[tokio::test]
 async fn r12_a_rollback_takes_a_registration_undone_by_a_savepoint_for_a_lost_transaction() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "kept").await;
     run(&mut tx, "SAVEPOINT s").await;
     tx.register_if_new(&message("undone")).await.unwrap();
@@ -123,7 +123,7 @@ async fn r12_a_rollback_takes_a_registration_undone_by_a_savepoint_for_a_lost_tr
 
 #[tokio::test]
 async fn r12_a_nested_begin_that_was_dropped_loses_the_transaction() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     drop_a_nested_begin(&mut tx).await;
     assert_eq!(kind(stand.inbox.register_if_new(&mut *tx, &message("n")).await), ErrorKind::TransactionLost);
@@ -135,7 +135,7 @@ async fn r12_a_nested_begin_that_was_dropped_loses_the_transaction() {
 
 #[tokio::test]
 async fn r12_a_nested_begin_that_was_dropped_and_begun_again_is_lost_as_well() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     drop_a_nested_begin(&mut tx).await;
     std::mem::forget(tx.begin().await.unwrap());
@@ -144,7 +144,7 @@ async fn r12_a_nested_begin_that_was_dropped_and_begun_again_is_lost_as_well() {
 
 #[tokio::test]
 async fn r12_b33_a_registration_undone_by_a_savepoint_is_lost() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.inbox.begin().await.unwrap();
     tx.register_if_new(&message("kept")).await.unwrap();
     run(&mut tx, "SAVEPOINT s").await;
@@ -160,7 +160,7 @@ async fn r12_b33_a_registration_undone_by_a_savepoint_is_lost() {
 
 #[tokio::test]
 async fn r12_a_registration_repeated_after_its_savepoint_was_undone_is_kept() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     run(&mut tx, "SAVEPOINT s").await;
     stand.inbox.register_if_new(&mut tx, &message("m")).await.unwrap();
@@ -174,7 +174,7 @@ async fn r12_a_registration_repeated_after_its_savepoint_was_undone_is_kept() {
 
 #[tokio::test]
 async fn r12_a_transaction_that_saw_only_duplicates_commits() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     handled(&stand, "m").await.commit().await.unwrap();
     let mut tx = stand.inbox.begin().await.unwrap();
     assert!(!tx.register_if_new(&message("m")).await.unwrap().is_new());
@@ -186,7 +186,7 @@ async fn r12_a_transaction_that_saw_only_duplicates_commits() {
 
 #[tokio::test]
 async fn r12_what_an_earlier_transaction_registered_does_not_count_for_the_next() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let inbox = stand.inbox_with(&[], 1).await;
     for id in ["a", "b"] {
         let mut tx = inbox.begin().await.unwrap();
@@ -200,7 +200,7 @@ async fn r12_what_an_earlier_transaction_registered_does_not_count_for_the_next(
 
 #[tokio::test]
 async fn a_nested_transaction_is_released_and_the_outer_one_goes_on() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut outer = handled(&stand, "outer").await;
     for (id, kept) in [("one", true), ("two", false), ("three", true)] {
         let nested = outer.begin().await.unwrap();
@@ -220,7 +220,7 @@ async fn a_nested_transaction_is_released_and_the_outer_one_goes_on() {
 
 #[tokio::test]
 async fn r12_a_nested_transaction_whose_registration_was_undone_is_lost() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut outer = stand.pool.begin().await.unwrap();
     for undone in [false, true] {
         let id = format!("{undone}");
@@ -239,7 +239,7 @@ async fn r12_a_nested_transaction_whose_registration_was_undone_is_lost() {
 
 #[tokio::test]
 async fn r12_a_deferred_constraint_that_fails_like_the_guard_is_not_taken_for_it() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     stand
         .sql("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM ''x''::text::int; RETURN NULL; END';
               CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON effect DEFERRABLE INITIALLY DEFERRED
@@ -251,7 +251,7 @@ async fn r12_a_deferred_constraint_that_fails_like_the_guard_is_not_taken_for_it
 
 #[tokio::test]
 async fn r05_b26_a_serialization_failure_at_commit_is_retryable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let (mut one, mut other) = (stand.inbox.begin().await.unwrap(), stand.inbox.begin().await.unwrap());
     for (tx, id) in [(&mut one, "a"), (&mut other, "b")] {
         run(tx, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM effect").await;
@@ -265,7 +265,7 @@ async fn r05_b26_a_serialization_failure_at_commit_is_retryable() {
 
 #[tokio::test]
 async fn r12_a_connection_lost_at_commit_is_an_unknown_outcome() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = handled(&stand, "m").await;
     let pid = pid(&mut tx).await;
     stand.kill(pid).await;
@@ -274,7 +274,7 @@ async fn r12_a_connection_lost_at_commit_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_commit_leaves_no_open_transaction_and_the_server_warns_of_nothing() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let inbox = stand.inbox_with(&[], 1).await;
     let warnings = Warnings::default();
     let _subscriber = tracing::subscriber::set_default(warnings.clone());
@@ -294,7 +294,7 @@ async fn a_commit_leaves_no_open_transaction_and_the_server_warns_of_nothing() {
 
 #[tokio::test]
 async fn a_connection_of_the_callers_is_not_left_idle_in_a_transaction() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut conn = stand.connection().await;
     let pid = pid(&mut conn).await;
     let tx = conn.begin().await.unwrap();

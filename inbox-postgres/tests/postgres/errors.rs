@@ -9,7 +9,7 @@ use crate::stand::{Stand, kind, message, pid, run, try_run};
 
 #[tokio::test]
 async fn r13_a_wrong_table_is_of_kind_schema() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     for (damage, remedy) in [
         ("DROP TABLE inbox", "run create_schema, or the text of ddl"),
         ("DROP SCHEMA public CASCADE", "run create_schema, or the text of ddl"),
@@ -38,7 +38,7 @@ async fn r13_a_wrong_table_is_of_kind_schema() {
 
 #[tokio::test]
 async fn r13_a_deadlock_is_retryable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let (mut one, mut other) = (stand.pool.begin().await.unwrap(), stand.pool.begin().await.unwrap());
     stand.inbox.register_if_new(&mut one, &message("a")).await.unwrap();
     stand.inbox.register_if_new(&mut other, &message("b")).await.unwrap();
@@ -62,7 +62,7 @@ async fn r13_a_deadlock_is_retryable() {
 
 #[tokio::test]
 async fn r13_a_read_only_transaction_is_unavailable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     run(&mut tx, "SET TRANSACTION READ ONLY").await;
     assert_eq!(kind(stand.inbox.register_if_new(&mut tx, &message("m")).await), ErrorKind::Unavailable);
@@ -70,7 +70,7 @@ async fn r13_a_read_only_transaction_is_unavailable() {
 
 #[tokio::test]
 async fn r13_a_session_that_was_ended_is_unavailable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut killed = stand.pool.begin().await.unwrap();
     stand.kill(pid(&mut killed).await).await;
     assert_eq!(kind(stand.inbox.register_if_new(&mut killed, &message("m")).await), ErrorKind::Unavailable);
@@ -84,7 +84,7 @@ async fn r13_a_session_that_was_ended_is_unavailable() {
 
 #[tokio::test]
 async fn r13_an_aborted_transaction_is_of_kind_aborted() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     try_run(&mut tx, "SELECT 1/0").await.unwrap_err();
     assert_eq!(kind(stand.inbox.register_if_new(&mut tx, &message("m")).await), ErrorKind::Aborted);
@@ -92,7 +92,7 @@ async fn r13_an_aborted_transaction_is_of_kind_aborted() {
 
 #[tokio::test]
 async fn r13_a_statement_timeout_is_the_callers_and_not_ours() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut holder = stand.pool.begin().await.unwrap();
     stand.inbox.register_if_new(&mut holder, &message("m")).await.unwrap();
     let mut tx = stand.pool.begin().await.unwrap();
@@ -102,7 +102,7 @@ async fn r13_a_statement_timeout_is_the_callers_and_not_ours() {
 
 #[tokio::test]
 async fn r13_no_connection_is_unavailable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let inbox = stand.inbox_with(&[], 1).await;
     let held = inbox.begin().await.unwrap();
     assert_eq!(kind(inbox.begin().await), ErrorKind::Unavailable, "the pool is used up");
@@ -119,7 +119,7 @@ async fn r13_no_connection_is_unavailable() {
 
 #[tokio::test]
 async fn a_handlers_own_errors_are_told_apart() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut holder = stand.pool.begin().await.unwrap();
     run(&mut holder, "LOCK TABLE effect").await;
     let mut tx = stand.pool.begin().await.unwrap();

