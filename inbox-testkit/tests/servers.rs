@@ -189,7 +189,7 @@ async fn a_setting_that_the_server_refuses_is_in_the_error() -> Result {
     needs!("postgres", PostgresOptions::OWN);
     let outcome = PostgresOptions::new(Wanted::Any).setting("no_such_setting", "1").start().await;
     let error = outcome.expect_err("the server cannot start");
-    assert!(matches!(error, ServerError::Start { .. }));
+    assert!(matches!(error, ServerError::Start { .. }), "{error}");
     assert!(error.to_string().contains("no_such_setting"), "{error}");
     Ok(())
 }
@@ -212,7 +212,7 @@ async fn a_server_that_is_not_there_is_an_error_that_says_what_to_do() {
     let nowhere = std::env::temp_dir().join("inbox-no-such-folder");
     let outcome = PostgresOptions::new(Wanted::Major(18)).programs_in([nowhere]).start().await;
     let error = outcome.expect_err("nothing is there");
-    assert!(matches!(error, ServerError::NotFound { .. }));
+    assert!(matches!(error, ServerError::NotFound { .. }), "{error}");
     for hint in ["INBOX_TEST_POSTGRES_18_URL", "postgresql-18", "INBOX_TEST_SKIP=postgres_"] {
         assert!(error.to_string().contains(hint), "{hint} is not in: {error}");
     }
