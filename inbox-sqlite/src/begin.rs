@@ -8,14 +8,11 @@ use rusqlite::Connection;
 
 use crate::connections::{Lease, Missing};
 use crate::errors::to_error;
+use crate::guard;
 use crate::offload::offload;
 use crate::store::SqliteStore;
 use crate::tx::SqliteTx;
 use crate::wait::Deadline;
-
-/// A savepoint right after BEGIN. It dies with its transaction, so a raw `COMMIT; BEGIN` in a
-/// handler, after which SQLite reports a transaction just as before, shows at commit (R12).
-pub(crate) const SET_GUARD: &str = "SAVEPOINT inbox_guard";
 
 /// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -52,5 +49,5 @@ impl SqliteStore {
 
 fn begin_on(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(BEGIN)?;
-    conn.execute_batch(SET_GUARD)
+    guard::set(conn)
 }

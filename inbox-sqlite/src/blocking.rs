@@ -11,9 +11,9 @@ use inbox_core::{
 use rusqlite::{Connection, DropBehavior, Transaction, TransactionBehavior, ffi};
 
 use crate::batch::register_batch;
-use crate::begin::SET_GUARD;
 use crate::commit::{commit_on, rollback_on};
 use crate::errors::{primary_code, to_error};
+use crate::guard;
 use crate::register::register;
 use crate::store::SqliteStore;
 use crate::wait::{BoundedWait, Deadline};
@@ -110,7 +110,7 @@ impl<'c> BlockingTx<'c> {
                 Error::new(ErrorKind::TransactionLost, DOING).with_detail("no transaction is open any more")
             );
         }
-        tx.execute_batch(SET_GUARD).map_err(|source| to_error(DOING, source))?;
+        guard::set(&tx).map_err(|source| to_error(DOING, source))?;
         let changes = tx.total_changes();
         Ok(Self { tx, inbox: inbox.clone(), registered: Vec::new(), changes, condemned: false })
     }

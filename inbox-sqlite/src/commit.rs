@@ -4,13 +4,11 @@ use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
 use rusqlite::{Connection, OptionalExtension, ffi, params};
 
 use crate::errors::{primary_code, statement_error, to_error};
+use crate::guard;
 use crate::offload::offload;
 use crate::statements::Statements;
 use crate::store::SqliteStore;
 use crate::tx::SqliteTx;
-
-const RELEASE_GUARD: &str = "RELEASE inbox_guard";
-const ROLLBACK_TO_GUARD: &str = "ROLLBACK TO inbox_guard";
 
 impl Transactional<SqliteTx> for SqliteStore {
     fn commit<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
@@ -73,7 +71,7 @@ pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &End<'_>) 
             ));
         }
     }
-    release_guard(conn, request)?;
+    guard::release(conn).map_err(|source| guard_error(request.doing("commit"), source))?;
     conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing("commit"), source))
 }
 
@@ -90,15 +88,14 @@ fn is_registered(
     Ok(found.is_some())
 }
 
-/// `SQLITE_ERROR` of this statement has one meaning: there is no such savepoint.
-fn release_guard(conn: &Connection, request: &End<'_>) -> Result<(), Error> {
-    conn.execute_batch(RELEASE_GUARD).map_err(|source| match primary_code(&source) {
-        Some(ffi::SQLITE_ERROR) => lost(request.doing("commit"), ANOTHER_TRANSACTION).with_source(source),
-        _ => to_error(request.doing("commit"), source),
-    })
-}
-
 const ANOTHER_TRANSACTION: &str = "another transaction is open than the one that was begun";
+
+fn guard_error(doing: String, source: rusqlite::Error) -> Error {
+    match guard::is_gone(&source) {
+        true => lost(doing, ANOTHER_TRANSACTION).with_source(source),
+        false => to_error(doing, source),
+    }
+}
 
 fn lost(doing: impl Into<String>, detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::TransactionLost, doing).with_detail(detail)
@@ -138,14 +135,11 @@ pub(crate) fn rollback_on(
 /// Rolls back, and reports if the open transaction is not the one that was begun.
 fn roll_back_open(conn: &Connection, request: &End<'_>) -> Result<(), Error> {
     let doing = || request.doing("roll back");
-    let guard = conn.execute_batch(ROLLBACK_TO_GUARD);
+    let guard = guard::roll_back_to(conn);
     if !conn.is_autocommit() {
         conn.execute_batch("ROLLBACK").map_err(|source| to_error(doing(), source))?;
     }
-    guard.map_err(|source| match primary_code(&source) {
-        Some(ffi::SQLITE_ERROR) => lost(doing(), ANOTHER_TRANSACTION).with_source(source),
-        _ => to_error(doing(), source),
-    })
+    guard.map_err(|source| guard_error(doing(), source))
 }
 
 const NO_PROOF: &str = "it was over already, and nothing proves that it was rolled back";

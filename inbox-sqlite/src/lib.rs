@@ -76,6 +76,7 @@ mod commit;
 mod connections;
 mod ddl_words;
 mod errors;
+mod guard;
 mod offload;
 mod register;
 mod schema;

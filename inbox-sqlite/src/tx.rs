@@ -5,6 +5,7 @@ use rusqlite::{Connection, ffi};
 
 use crate::connections::Lease;
 use crate::errors::raise;
+use crate::guard;
 use crate::offload::offload;
 
 /// A transaction of a [`SqliteStore`](crate::SqliteStore), which [`Inbox::process`](inbox_core::Inbox::process)
@@ -48,10 +49,19 @@ enum Reason {
     Condemned,
     /// A call is under way, was cancelled, or panicked. Whoever still holds the connection rolls back.
     Interrupted,
+    /// A call ended the transaction that was begun; something may be committed.
     Lost,
 }
 
 impl Reason {
+    /// A condemned transaction that is not the one that was begun is a lost one all the same.
+    fn of_condemning(conn: &Connection) -> Self {
+        match guard::roll_back_to(conn) {
+            Err(error) if guard::is_gone(&error) => Self::Lost,
+            _ => Self::Condemned,
+        }
+    }
+
     fn kind(self) -> ErrorKind {
         match self {
             Self::Lost => ErrorKind::TransactionLost,
@@ -155,19 +165,22 @@ impl SqliteTx {
 
     /// Rolls back now, so that nothing can be committed and nobody waits for a lost cause.
     pub(crate) fn condemn(&mut self) {
-        if let State::Open(_) = self.state {
-            self.state = State::Over(Reason::Condemned);
+        if let State::Open(lease) = &self.state {
+            self.state = State::Over(Reason::of_condemning(lease.conn()));
         }
     }
 
-    /// If the statement of the inbox that failed ended the transaction, that was a rollback: the
-    /// inbox commits nowhere but in the call that consumes the transaction.
     fn condemn_after(&mut self, error: &Error) {
         if let State::Open(lease) | State::Lost(Ended { lease, .. }) = &mut self.state {
             let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
             if let Some(of_sqlite) = of_sqlite {
                 lease.close_after(of_sqlite);
             }
+        }
+        self.condemn();
+        if let State::Lost(_) = self.state {
+            // The statement that failed ended the transaction, and that was a rollback: the inbox
+            // commits nowhere but in the call that consumes the transaction.
             self.state = State::Over(Reason::Condemned);
         }
     }

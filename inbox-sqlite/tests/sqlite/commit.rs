@@ -1,6 +1,6 @@
 //! How transactions end, and that nobody is told otherwise (R4, R9, R12).
 
-use inbox_core::{Begin, End, Error, ErrorKind, InboxStore, Outcome, Registration, Transactional};
+use inbox_core::{Begin, End, Error, ErrorKind, InboxStore, Outcome, Registration, TableName, Transactional};
 use inbox_sqlite::{SqliteStore, SqliteTx};
 use rusqlite::{Connection, ffi};
 
@@ -159,6 +159,23 @@ async fn r12_a_failing_handler_under_which_something_may_be_committed_is_lost() 
 }
 
 #[tokio::test]
+async fn r12_an_error_of_the_inbox_in_another_transaction_hides_no_lost_one() {
+    let store = in_memory().await;
+    let other = inbox(&SqliteStore::in_memory().unwrap().with_table(TableName::new("main", "none").unwrap()));
+    let failed = inbox(&store)
+        .process(&message("m"), async |tx| {
+            credit(tx).await?;
+            sql(tx, "COMMIT; BEGIN").await?;
+            other.register_if_new(tx, &message("n")).await?;
+            Ok::<_, AppError>(())
+        })
+        .await;
+    let AppError::Inbox(lost) = failed.unwrap_err() else { panic!("of the inbox") };
+    assert_eq!(lost.kind(), ErrorKind::TransactionLost);
+    assert!(is_registered(&store, "m").await);
+}
+
+#[tokio::test]
 async fn r12_without_a_registration_nothing_proves_a_rollback() {
     let store = in_memory().await;
     let mut tx = store.begin(None).await.unwrap();
@@ -265,8 +282,7 @@ async fn r09_a_condemned_transaction_commits_nothing() {
 async fn r09_an_error_of_the_inbox_condemns_the_transaction() {
     let store = in_memory().await;
     let mut tx = registered_and_credited(&store).await;
-    let other_table =
-        SqliteStore::in_memory().unwrap().with_table(inbox_core::TableName::new("main", "none").unwrap());
+    let other_table = SqliteStore::in_memory().unwrap().with_table(TableName::new("main", "none").unwrap());
     let error = inbox(&other_table).register_if_new(&mut tx, &message("n")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema);
     assert_eq!(kind(commit(&store, tx).await), Some(ErrorKind::Aborted));
