@@ -42,13 +42,15 @@ fn listen(level: tracing::Level) -> (Log, tracing::subscriber::DefaultGuard) {
 }
 
 async fn inbox() -> Inbox<SqliteStore> {
-    let store = SqliteStore::in_memory().unwrap();
-    store.create_schema().await.unwrap();
-    Inbox::new(store, Consumer::new("loyalty").unwrap())
+    let store = SqliteStore::in_memory().expect("valid");
+    store.create_schema().await.expect("valid");
+    Inbox::new(store, Consumer::new("loyalty").expect("valid"))
 }
 
 fn message(payload: &[u8]) -> Message {
-    Message::new(MessageId::new("m-1").unwrap(), "PaymentConfirmed").unwrap().with_payload(payload)
+    Message::new(MessageId::new("m-1").expect("valid"), "PaymentConfirmed")
+        .expect("valid")
+        .with_payload(payload)
 }
 
 async fn process(inbox: &Inbox<SqliteStore>, payload: &[u8]) {
