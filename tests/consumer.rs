@@ -1,4 +1,10 @@
-//! The unit test of a consumer that the README shows, as a consumer's author would write it.
+//! What the README and the docs show of a consumer, as its author would write it.
+
+#[cfg(feature = "postgres")]
+#[path = "consumer/postgres.rs"]
+mod postgres;
+#[path = "consumer/sqlite.rs"]
+mod sqlite;
 
 // region: unit test
 use inbox::sqlite::SqliteStore;

@@ -1,18 +1,31 @@
-//! The README shows code that is compiled and run elsewhere in this repository, word for word.
+//! The README and the docs show code that is compiled and run elsewhere in this repository, word for word.
 
 use std::fs;
 use std::path::Path;
 
+/// Where a page's code comes from: the page, the file, the region in it.
+const SHOWN: &[(&str, &str, &str)] = &[
+    ("README.md", "tests/consumer.rs", "unit test"),
+    ("README.md", "inbox-testkit/tests/custom_store.rs", "stand"),
+    ("docs/guide.md", "tests/consumer/sqlite.rs", "own error"),
+    ("docs/guide.md", "tests/consumer/sqlite.rs", "at once"),
+    ("docs/guide.md", "tests/consumer/postgres.rs", "batch"),
+    ("docs/guide.md", "tests/consumer/sqlite.rs", "on a file"),
+    ("docs/guide.md", "tests/consumer/sqlite.rs", "by value on sqlite"),
+    ("docs/guide.md", "tests/consumer/sqlite.rs", "blocking"),
+    ("docs/guide.md", "tests/consumer/postgres.rs", "two databases"),
+    ("docs/guide.md", "tests/consumer/postgres.rs", "test on postgres"),
+    ("docs/semantics.md", "tests/consumer/postgres.rs", "migration"),
+];
+
 #[test]
-fn what_the_readme_shows_is_the_code_that_runs() {
-    for (file, region) in
-        [("tests/consumer.rs", "unit test"), ("inbox-testkit/tests/custom_store.rs", "stand")]
-    {
+fn what_the_pages_show_is_the_code_that_runs() {
+    for (page, file, region) in SHOWN {
         let code = region_of(&read(file), region);
-        assert!(
-            read("README.md").contains(&code),
-            "the README's copy of {region:?} in {file} is out of date"
-        );
+        assert!(read(page).contains(&code), "{page}'s copy of {region:?} in {file} is out of date");
+    }
+    for file in ["tests/consumer/purge_postgres.sql", "tests/consumer/purge_sqlite.sql"] {
+        assert!(read("docs/semantics.md").contains(&read(file)), "the page's copy of {file} is out of date");
     }
 }
 
@@ -23,10 +36,13 @@ fn a_stand_is_written_in_forty_lines() {
     assert!(lines <= 40, "{lines} lines");
 }
 
-/// The lines between `// region: NAME` and `// endregion: NAME`.
+/// The lines between `// region: NAME` and `// endregion: NAME`, without the indentation of the two.
 fn region_of(text: &str, name: &str) -> String {
-    let after = text.split_once(&format!("// region: {name}\n")).expect("the region's start").1;
-    after.split_once(&format!("// endregion: {name}\n")).expect("the region's end").0.to_owned()
+    let start = format!("// region: {name}\n");
+    let (before, after) = text.split_once(&start).expect("the region's start");
+    let indent = before.rsplit('\n').next().unwrap_or_default();
+    let (code, _) = after.split_once(&format!("{indent}// endregion: {name}\n")).expect("the region's end");
+    code.lines().map(|line| format!("{}\n", line.strip_prefix(indent).unwrap_or(line))).collect()
 }
 
 fn read(file: &str) -> String {
