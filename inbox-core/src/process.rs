@@ -1,6 +1,7 @@
 //! [`Inbox::process`]: begin, register, handle, commit, and run again what the inbox met.
 
 use std::future::Future;
+use std::time::Duration;
 
 use tracing::Instrument;
 
@@ -47,7 +48,8 @@ impl<S: Begin> Inbox<S> {
     ///
     /// An error of the handler rolls back and is returned as it is; see
     /// [`process_retrying`](Self::process_retrying) for its own deadlocks. If the rollback finds that
-    /// the handler had ended the transaction, the error is `TransactionLost` instead. A panic rolls back and
+    /// the handler had ended the transaction, the error is `TransactionLost` instead. It waits for the rollback's answer 1 s at most: a statement
+    /// that the handler gave up by a timeout may still run. A panic rolls back and
     /// unwinds (R18). Dropping the future rolls back (R17).
     ///
     /// The handler is an `async |tx| …` closure or an `async fn` item; see [`Handler`] for the two
@@ -154,16 +156,22 @@ impl<S: Begin> Inbox<S> {
     }
 }
 
+/// How long `process` waits for the answer of a rollback after the handler's error.
+const ROLLBACK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Rolls back after the handler's error, which is the failure unless the transaction turns out to be lost.
 ///
 /// A transaction that was ended behind our back may have committed the registration and half of the
 /// effect: another run would find its own registration and call the message a duplicate.
+///
+/// The rollback queues behind a statement that the handler gave up and that still runs. After
+/// [`ROLLBACK_PATIENCE`] it is left to the drop of the transaction, as for any dropped one.
 pub(crate) async fn roll_back_after<S, E>(error: E, tx: GuardedTx<'_, S, S::Tx>) -> Failure<E>
 where
     S: Begin,
 {
-    match tx.rollback().await {
-        Err(lost) if lost.kind() == ErrorKind::TransactionLost => Failure::Inbox(lost),
+    match tokio::time::timeout(ROLLBACK_PATIENCE, tx.rollback()).await {
+        Ok(Err(lost)) if lost.kind() == ErrorKind::TransactionLost => Failure::Inbox(lost),
         // The transaction is over in any case; what the caller wants to know is why the handler failed.
         _ => Failure::Handler(error),
     }

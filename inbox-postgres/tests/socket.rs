@@ -415,6 +415,31 @@ async fn r04_process_runs_again_what_was_lost_while_registering() {
     }
 }
 
+/// The rollback after the handler's error queues behind a statement that the handler gave up.
+#[tokio::test]
+async fn a_handler_that_gives_up_a_statement_is_not_held_up_by_it() {
+    let Some(line) = Line::new().await else { return };
+    let started = Instant::now();
+    let copy = message("m");
+    let given_up = line.inbox.process(&copy, async |tx| {
+        let slow = sqlx::raw_sql("SELECT pg_sleep(60)").execute(&mut **tx);
+        match tokio::time::timeout(Duration::from_millis(50), slow).await {
+            Ok(done) => {
+                done.map(drop).map_err(|error| Error::new(ErrorKind::Backend, "sleep").with_source(error))
+            }
+            Err(_) => Err(Error::new(ErrorKind::Backend, "give up")),
+        }
+    });
+    let error = given_up.await.expect_err("the handler gave up");
+    assert!(error.to_string().contains("give up"), "{error}");
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "it waited for the statement: {:?}",
+        started.elapsed()
+    );
+    assert_eq!(line.committed().await, (0, 0));
+}
+
 #[tokio::test]
 async fn r13_a_server_that_refuses_connections_is_unavailable() {
     let Some(line) = Line::new().await else { return };
