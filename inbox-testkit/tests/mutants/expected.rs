@@ -10,7 +10,7 @@ const TABLE: &str = include_str!("expected.txt");
 pub(crate) struct Expected {
     /// Fail in every run.
     pub(crate) always: BTreeSet<String>,
-    /// Marked with `?`: whether they fail depends on the moment at which a future is dropped.
+    /// Marked with `?`: whether they fail depends on a race, as the table says.
     pub(crate) sometimes: BTreeSet<String>,
 }
 
