@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use inbox::sqlite::SqliteStore;
-use inbox::{Consumer, Error, Inbox, Message, MessageId};
+use inbox::sqlite::{SqliteStore, SqliteTx};
+use inbox::{BatchOutcome, Consumer, Error, ErrorKind, Inbox, Message, MessageId};
 use tracing_subscriber::fmt::MakeWriter;
 
 #[derive(Clone, Default)]
@@ -95,4 +95,22 @@ async fn a_registration_in_a_transaction_of_ones_own_is_told() {
     for field in ["consumer=loyalty", "message_id=m-1", "answer=\"new\""] {
         assert!(text.contains(field), "{field} is missing: {text}");
     }
+}
+
+#[tokio::test]
+async fn a_message_of_a_batch_that_fails_alone_is_named() {
+    let (log, _listening) = listen(tracing::Level::DEBUG);
+    let inbox = inbox().await;
+    let named = |id: &str| Message::new(MessageId::new(id).unwrap(), "PaymentConfirmed").unwrap();
+    let handler = async |_tx: &mut SqliteTx, new: &[&Message]| match new {
+        [one] if one.id().as_str() == "m-2" => Err(Error::new(ErrorKind::Backend, "credit")),
+        [_one] => Ok(()),
+        _ => Err(Error::new(ErrorKind::Backend, "credit all")),
+    };
+    let batch = [named("m-1"), named("m-2")];
+    let outcomes = inbox.process_batch(&batch, handler).await.unwrap();
+    assert!(matches!(outcomes[..], [BatchOutcome::Processed, BatchOutcome::Failed(_)]), "{outcomes:?}");
+    let text = log.take();
+    let failed = text.lines().find(|line| line.contains("outcome=\"failed\"")).expect("told");
+    assert!(failed.contains("message_id=m-2"), "{failed}");
 }

@@ -194,11 +194,13 @@ impl<S: Begin> Inbox<S> {
                 outcomes.push(BatchOutcome::Failed(E::from(self.not_tried(message))));
                 continue;
             }
-            match self.run_until_settled(std::slice::from_ref(message), retryable, handler).await {
+            let span = tracing::info_span!("inbox.message", message_id = %message.id());
+            let alone = self.run_until_settled(std::slice::from_ref(message), retryable, handler);
+            match alone.instrument(span.clone()).await {
                 Ok(alone) => outcomes.extend(alone),
                 Err(failure) => {
                     down = failure.is_outage();
-                    outcomes.push(BatchOutcome::Failed(failure.give_up()));
+                    outcomes.push(BatchOutcome::Failed(span.in_scope(|| failure.give_up())));
                 }
             }
         }
