@@ -34,13 +34,12 @@ impl SqliteStore {
     /// The writer's connection in a transaction.
     pub(crate) async fn begin_lease(&self, deadline: Deadline, missing: Missing) -> rusqlite::Result<Lease> {
         let turn = self.connections.writer().turn(deadline).await?;
-        let later = self.wait;
         offload(move || {
             let mut lease = turn.connect(deadline.left(), missing)?;
             begin_on(lease.conn()).inspect_err(|error| lease.close_after(error))?;
-            // The rest of the transaction waits on its own account: COMMIT for readers, where the
-            // journal is not a write-ahead log.
-            crate::wait::set_busy_timeout(lease.conn(), later)?;
+            // The whole bound anew: COMMIT is a call of its own, which waits for readers where the
+            // journal is not a write-ahead log. What is left of begin's is nothing if begin waited.
+            crate::wait::set_busy_timeout(lease.conn(), deadline.wait())?;
             Ok(lease)
         })
         .await?

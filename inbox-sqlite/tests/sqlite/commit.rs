@@ -1,6 +1,10 @@
 //! How transactions end, and that nobody is told otherwise (R4, R9, R12).
 
-use inbox_core::{Begin, End, Error, ErrorKind, InboxStore, Outcome, Registration, TableName, Transactional};
+use std::time::{Duration, Instant};
+
+use inbox_core::{
+    Begin, End, Error, ErrorKind, InboxStore, Outcome, Registration, RetryPolicy, TableName, Transactional,
+};
 use inbox_sqlite::{SqliteStore, SqliteTx};
 use rusqlite::{Connection, ffi};
 
@@ -346,6 +350,26 @@ async fn r12_a_commit_that_readers_hold_up_past_the_wait_is_busy_and_rolled_back
 
     reader.execute_batch("COMMIT").unwrap();
     assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r06_the_inboxs_wait_bounds_the_commit_too() {
+    let file = File::empty();
+    let store = SqliteStore::from_connection(Connection::open(file.path()).unwrap()).unwrap();
+    store.create_schema().await.unwrap();
+    store.call(|conn| conn.execute_batch(crate::stand::POINTS)).await.unwrap();
+    let reader = file.foreign();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM points").unwrap();
+    let _: i64 = reader.query_row("SELECT count(*) FROM points", [], |row| row.get(0)).unwrap();
+    let inbox = inbox(&store).with_wait(Duration::ZERO).with_retry(RetryPolicy::none());
+
+    let started = Instant::now();
+    let answer = inbox.process(&message("m"), async |tx| credit(tx).await).await;
+
+    let AppError::Inbox(error) = answer.unwrap_err() else { panic!("of the inbox") };
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error:?}");
+    // The store's own wait is 10 s.
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
