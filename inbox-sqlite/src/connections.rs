@@ -179,9 +179,40 @@ pub(crate) fn fault_of_path(path: &Path) -> Option<&'static str> {
         Some(IN_MEMORY)
     } else if uri && text.contains("cache=shared") {
         Some("a shared cache does not wait for locks, it fails at once: leave out cache=shared")
+    } else if uri && parameters(text).any(|(name, value)| is_without_locks(&name, &value)) {
+        Some("without locks two writers mix and the file is corrupted: leave out nolock and vfs=...-none")
     } else {
         None
     }
+}
+
+/// `nolock=0` too: nobody needs it, and SQLite has many words for no.
+fn is_without_locks(name: &str, value: &str) -> bool {
+    name == "nolock" || (name == "vfs" && value.ends_with("-none"))
+}
+
+/// The parameters of a `file:` URI as SQLite reads them: before any fragment, with escapes decoded.
+fn parameters(uri: &str) -> impl Iterator<Item = (String, String)> {
+    let uri = uri.split_once('#').map_or(uri, |(before, _)| before);
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    query.split('&').map(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        (unescaped(name), unescaped(value))
+    })
+}
+
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = (first == b'%').then(|| after.get(..2)).flatten();
+        let byte = escaped
+            .and_then(|digits| std::str::from_utf8(digits).ok())
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<Connection> {
@@ -228,7 +259,10 @@ mod tests {
             assert!(fault_of_path(Path::new(bad)).unwrap().contains("in_memory()"), "{bad}");
         }
         assert!(fault_of_path(Path::new("file:x.db?cache=shared")).unwrap().contains("shared cache"));
-        for good in ["x.db", "file:x.db", "file:x.db?mode=rw", "memory", "./:memory:"] {
+        for good in ["x.db", "file:x.db", "file:x.db?mode=rw", "memory", "./:memory:", "x.db?nolock=1"] {
+            assert_eq!(fault_of_path(Path::new(good)), None, "{good}");
+        }
+        for good in ["file:nolock=1", "file:x.db?vfs=unix-dotfile", "file:x.db#?nolock=1", "file:%?%=%6"] {
             assert_eq!(fault_of_path(Path::new(good)), None, "{good}");
         }
     }

@@ -43,7 +43,8 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`ErrorKind::Schema`] for a path that is an in-memory database (empty, `:memory:`, a URI with
-    /// `mode=memory`), of which each connection would have its own, and for `cache=shared`.
+    /// `mode=memory`), of which each connection would have its own, and for `cache=shared`, `nolock`
+    /// and a `vfs` without locks (`unix-none`).
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         if let Some(fault) = fault_of_path(&path) {

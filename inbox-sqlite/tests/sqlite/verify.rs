@@ -236,3 +236,17 @@ fn b56_in_memory_paths_are_refused_with_the_way_out() {
         assert!(error.to_string().contains("SqliteStore::in_memory()"), "{error}");
     }
 }
+
+#[test]
+fn a_path_without_locks_is_refused() {
+    for path in [
+        "file:x.db?nolock=1",
+        "file:x.db?mode=rw&nolock=yes#f",
+        "file:x.db?vfs=unix-none",
+        "file:x.db?v%66s=unix-n%6Fne",
+    ] {
+        let error = SqliteStore::new(path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Schema);
+        assert!(error.to_string().contains("without locks"), "{error}");
+    }
+}
