@@ -36,7 +36,7 @@ impl SqliteStore {
         let turn = self.connections.writer().turn(deadline).await?;
         offload(move || {
             let mut lease = turn.connect(deadline.left(), missing)?;
-            begin_on(lease.conn()).inspect_err(|error| lease.close_after(error))?;
+            begin_on(lease.conn()).map_err(|error| lease.close_after_begin(error))?;
             // The whole bound anew: COMMIT is a call of its own, which waits for readers where the
             // journal is not a write-ahead log. What is left of begin's is nothing if begin waited.
             crate::wait::set_busy_timeout(lease.conn(), deadline.wait())?;

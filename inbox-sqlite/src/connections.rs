@@ -12,7 +12,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::errors::{primary_code, raise};
+use crate::errors::{extended_code, primary_code, raise};
 use crate::wait::{Deadline, set_busy_timeout};
 
 /// The connections of one store, shared by its clones.
@@ -138,6 +138,27 @@ impl Lease {
         use ffi::{SQLITE_CANTOPEN, SQLITE_CORRUPT, SQLITE_IOERR, SQLITE_NOTADB, SQLITE_READONLY};
         let of_the_file = [SQLITE_CANTOPEN, SQLITE_CORRUPT, SQLITE_IOERR, SQLITE_NOTADB, SQLITE_READONLY];
         self.worn |= primary_code(error).is_some_and(|code| of_the_file.contains(&code));
+    }
+
+    /// As [`close_after`](Self::close_after), for an error of BEGIN. `BUSY_SNAPSHOT` with a statement
+    /// under way means that one was leaked: it keeps this connection on an old snapshot for ever. On
+    /// the only connection no new transaction helps, so there it is not retryable.
+    ///
+    /// SQLite does not close a connection with such a statement: its snapshot holds up the log's
+    /// checkpoints until the process ends.
+    pub(crate) fn close_after_begin(&mut self, error: rusqlite::Error) -> rusqlite::Error {
+        self.close_after(&error);
+        if extended_code(&error) != Some(ffi::SQLITE_BUSY_SNAPSHOT) || !self.conn().is_busy() {
+            return error;
+        }
+        self.worn = true;
+        if self.seat.file.is_some() {
+            return error;
+        }
+        raise(
+            ffi::SQLITE_MISUSE,
+            "a statement that was never finished keeps an old snapshot on the store's only connection              (SQLITE_BUSY_SNAPSHOT): do not leak statements, and make a new store on a new connection",
+        )
     }
 }
 

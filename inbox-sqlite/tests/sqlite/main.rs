@@ -6,6 +6,7 @@ mod blocking;
 mod commit;
 mod dropped;
 mod register;
+mod reopen;
 mod stand;
 mod verify;
 mod wait;
