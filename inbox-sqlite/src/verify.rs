@@ -81,6 +81,7 @@ fn inspect(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
     }
     columns(conn, table, report)?;
     unique_keys(conn, table, report)?;
+    expression_indexes(conn, table, report)?;
     column_collations(conn, table, report);
     table_text(conn, table, report)?;
     triggers(conn, table, report)?;
@@ -125,7 +126,9 @@ struct Column {
     name: String,
     kind: String,
     not_null: bool,
-    has_default: bool,
+    /// The text of the default, an expression.
+    default: Option<String>,
+    generated: bool,
 }
 
 fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
@@ -151,9 +154,16 @@ fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
             format!("the column {name} is NOT NULL: a message without one would be swallowed; allow NULL"),
         );
     }
-    for column in found.iter().filter(|column| !is_ours(&column.name)) {
+    for column in &found {
+        if column.generated {
+            report.refuse(format!(
+                "the column {} is generated: registering fails or is swallowed with its expression; drop it, or put it into a view",
+                column.name
+            ));
+            continue;
+        }
         report.refuse_if(
-            column.not_null && !column.has_default,
+            !is_ours(&column.name) && column.not_null && column.default.as_ref().is_none_or(|default| is_null(conn, default)),
             format!(
                 "the column {} is NOT NULL without a default: OR IGNORE would swallow every message; give it a default",
                 column.name
@@ -164,14 +174,26 @@ fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
 }
 
 fn read_columns(conn: &Connection, table: &TableName) -> rusqlite::Result<Vec<Column>> {
-    // A generated column (hidden 2 or 3) has no default and cannot be given one.
+    // Hidden are generated columns: 2 if virtual, 3 if stored.
     const READ: &str =
-        r#"SELECT name, type, "notnull", dflt_value IS NOT NULL FROM pragma_table_xinfo(?1, ?2)"#;
+        r#"SELECT name, type, "notnull", dflt_value, hidden IN (2, 3) FROM pragma_table_xinfo(?1, ?2)"#;
     let mut statement = conn.prepare(READ)?;
     let columns = statement.query_map(params![table.table().as_str(), table.schema().as_str()], |row| {
-        Ok(Column { name: row.get(0)?, kind: row.get(1)?, not_null: row.get(2)?, has_default: row.get(3)? })
+        Ok(Column {
+            name: row.get(0)?,
+            kind: row.get(1)?,
+            not_null: row.get(2)?,
+            default: row.get(3)?,
+            generated: row.get(4)?,
+        })
     })?;
     columns.collect()
+}
+
+/// Whether a default comes out as NULL. One that does not evaluate is a bare word, which stands for its text.
+fn is_null(conn: &Connection, default: &str) -> bool {
+    // The line break ends a comment that the expression may end with.
+    conn.query_row(&format!("SELECT ({default}\n) IS NULL"), [], |row| row.get(0)).unwrap_or(false)
 }
 
 fn is_ours(column: &str) -> bool {
@@ -219,6 +241,27 @@ fn key_columns(conn: &Connection, table: &TableName, index: &str) -> rusqlite::R
     let columns =
         statement.query_map(params![index, table.schema().as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
     columns.collect()
+}
+
+/// An expression that fails on a message's text, such as JSON, fails the registration.
+fn expression_indexes(
+    conn: &Connection,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> rusqlite::Result<()> {
+    const READ: &str = r#"SELECT DISTINCT list.name
+                            FROM pragma_index_list(?1, ?2) AS list, pragma_index_xinfo(list.name, ?2) AS part
+                           WHERE NOT list."unique" AND part.cid = -2"#;
+    let mut statement = conn.prepare(READ)?;
+    let names = statement
+        .query_map(params![table.table().as_str(), table.schema().as_str()], |row| row.get::<_, String>(0))?;
+    for name in names {
+        report.refuse(format!(
+            "the index {} is on an expression: registering fails where the expression does; drop it, or index plain columns",
+            name?
+        ));
+    }
+    Ok(())
 }
 
 /// The collation of a column, which reading the original uses, is in no catalog. A compound SELECT

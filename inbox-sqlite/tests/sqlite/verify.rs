@@ -47,7 +47,32 @@ fn r16_each_flaw_is_refused_with_its_remedy() {
         (
             "a generated column",
             with("BLOB,", "BLOB, g TEXT NOT NULL AS (nullif(event_type, 'x')) STORED,"),
-            "g is NOT NULL without a default",
+            "g is generated",
+        ),
+        (
+            "a virtual column",
+            with("BLOB,", "BLOB, g TEXT AS (json_extract(message_id, '$.x')) VIRTUAL,"),
+            "g is generated",
+        ),
+        (
+            "a column of ours that is generated",
+            with("event_type    TEXT    NOT NULL", "event_type TEXT NOT NULL AS ('x') STORED"),
+            "event_type is generated",
+        ),
+        (
+            "a default of NULL",
+            with("BLOB,", "BLOB, tenant TEXT NOT NULL DEFAULT NULL,"),
+            "tenant is NOT NULL without a default",
+        ),
+        (
+            "a default that comes out as NULL",
+            with("BLOB,", "BLOB, tenant TEXT NOT NULL DEFAULT (nullif('x', 'x') -- none\n),"),
+            "tenant is NOT NULL without a default",
+        ),
+        (
+            "an index on an expression",
+            and("; CREATE INDEX e ON inbox (json_extract(event_type, '$.x'))"),
+            "the index e is on an expression",
         ),
         ("NOCASE", with(id, &format!("{id} COLLATE NOCASE")), "message_id is compared by NOCASE"),
         ("RTRIM", with(id, &format!("{id} COLLATE RTRIM")), "message_id is compared by RTRIM"),
@@ -132,6 +157,8 @@ fn r16_what_keeps_the_contract_is_accepted() {
         with(key, "PRIMARY KEY (message_id, consumer)"),
         with("STRICT, WITHOUT ROWID", "STRICT"),
         with("BLOB,", "BLOB, note TEXT, tenant TEXT NOT NULL DEFAULT 'x', /* no CHECK */"),
+        with("BLOB,", "BLOB, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, n INTEGER NOT NULL DEFAULT -1,"),
+        with("BLOB,", "BLOB, a TEXT NOT NULL DEFAULT (lower('X')), b TEXT NOT NULL DEFAULT word,"),
         with("IF NOT EXISTS \"main\".\"inbox\"", "Inbox"),
         and("; CREATE INDEX by_time ON inbox (registered_at)"),
         and("; CREATE TEMP TABLE inbox (x)"),
