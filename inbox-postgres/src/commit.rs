@@ -3,6 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_core::Stream;
 use inbox_core::{BoxFuture, End, Error, ErrorKind, Transactional};
@@ -28,8 +29,8 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
         Transaction<'c, Postgres>: 'a,
     {
         Box::pin(async move {
-            transaction::refuse_lost(&tx, || request.doing("commit"))?;
             match transaction::depth(&tx) {
+                0 => Err(end_lost(tx, request.doing("commit")).await),
                 1 => commit_outermost(tx, request).await,
                 depth => release_savepoint(tx, depth, request).await,
             }
@@ -56,19 +57,40 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
         Transaction<'c, Postgres>: 'a,
     {
         Box::pin(async move {
-            let doing = || request.doing("roll back");
-            transaction::refuse_lost(&tx, doing)?;
+            let doing = request.doing("roll back");
             match transaction::depth(&tx) {
+                0 => Err(end_lost(tx, doing).await),
                 1 => roll_back_outermost(tx, request).await,
-                _ => tx.rollback().await.map_err(|source| errors::error(doing(), source)),
+                _ => tx.rollback().await.map_err(|source| errors::error(doing, source)),
             }
         })
     }
 }
 
+/// How long the end of a lost transaction may take: what is left running on the connection comes first.
+const END_OF_LOST: Duration = Duration::from_secs(5);
+
+/// Ends what may be open on the server of a transaction that sqlx has lost.
+///
+/// A second nested `begin` that was cancelled has sent a real BEGIN. The driver does not know of
+/// it, so it would go back into the pool open, and the next message would commit what is in it.
+async fn end_lost(mut tx: Transaction<'_, Postgres>, doing: String) -> Error {
+    let end = async {
+        // Where an error of an earlier statement is still to be read, nothing was sent.
+        for _ in 0..3 {
+            // A mere warning if nothing is open. Other errors are the connection's, and the pool sees them.
+            if sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.is_ok() {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(END_OF_LOST, end).await;
+    transaction::lost(doing)
+}
+
 async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
     let guard = guard::statement(1, request.registered.len());
-    match run(&mut tx, format!("{guard};\nCOMMIT AND CHAIN")).await {
+    match run_past_a_late_error(&mut tx, format!("{guard};\nCOMMIT AND CHAIN")).await {
         Ok(()) => {
             end_chained(&mut tx).await;
             Ok(())
@@ -80,6 +102,9 @@ async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -
 async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
     let guard = guard::statement(1, request.registered.len());
     let mut ended = run(&mut tx, format!("{guard};\nROLLBACK AND CHAIN")).await;
+    if ended.as_ref().is_err_and(Failed::may_be_late) {
+        ended = run(&mut tx, format!("{guard};\nROLLBACK AND CHAIN")).await;
+    }
     // What a failing handler leaves, as a rule: an aborted transaction answers no guard.
     if ended.as_ref().is_err_and(|failed| errors::has_code(&failed.source, errors::ABORTED)) {
         ended = run(&mut tx, "ROLLBACK AND CHAIN".to_owned()).await;
@@ -97,7 +122,7 @@ async fn release_savepoint(
 ) -> Result<(), Error> {
     let guard = guard::statement(depth, request.registered.len());
     let reset = guard::reset(depth);
-    run(&mut tx, format!("{guard};\n{reset}"))
+    run_past_a_late_error(&mut tx, format!("{guard};\n{reset}"))
         .await
         .map_err(|failed| failed.into_error(request.doing("commit"), errors::error))?;
     tx.commit().await.map_err(|source| errors::error(request.doing("commit"), source))
@@ -111,6 +136,18 @@ struct Failed {
 }
 
 impl Failed {
+    /// Whether the error may be an earlier statement's: sqlx reports the error of a statement that
+    /// was given up (a timeout around it) as the next one's, and then the next one was not sent.
+    ///
+    /// Not where the guard itself can have raised it, nor where the connection is gone.
+    fn may_be_late(&self) -> bool {
+        !self.after_guard
+            && self.source.as_database_error().is_some()
+            && !errors::has_code(&self.source, guard::BROKEN)
+            && !errors::has_code(&self.source, errors::ABORTED)
+            && !errors::is_lost_connection(&self.source)
+    }
+
     /// A deferred constraint can fail at COMMIT with any code, so the guard's own code means a lost
     /// registration only where the guard was not passed.
     fn into_error(self, doing: String, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
@@ -120,6 +157,19 @@ impl Failed {
                 .with_source(self.source);
         }
         otherwise(doing, self.source)
+    }
+}
+
+/// Runs a guard and what follows it; once more where it was not sent because of a late error.
+///
+/// The second answer counts, unless it only says that the late error aborted the transaction.
+async fn run_past_a_late_error(conn: &mut PgConnection, sql: String) -> Result<(), Failed> {
+    match run(conn, sql.clone()).await {
+        Err(late) if late.may_be_late() => match run(conn, sql).await {
+            Err(again) if !again.after_guard && errors::has_code(&again.source, errors::ABORTED) => Err(late),
+            answer => answer,
+        },
+        answer => answer,
     }
 }
 

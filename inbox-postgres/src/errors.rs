@@ -138,6 +138,11 @@ fn kind_at_commit(error: &sqlx::Error) -> ErrorKind {
     }
 }
 
+/// Whether an error says that the connection, or the session on the server, is gone.
+pub(crate) fn is_lost_connection(error: &sqlx::Error) -> bool {
+    kind_at_commit(error) == ErrorKind::UnknownOutcome
+}
+
 /// Whether an error carries this SQLSTATE.
 pub(crate) fn has_code(error: &sqlx::Error, code: &str) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|found| found == code)

@@ -25,6 +25,11 @@ pub(crate) fn refuse_lost(conn: &PgConnection, doing: impl FnOnce() -> String) -
     if depth(conn) > 0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::TransactionLost, doing())
-        .with_detail("sqlx has no transaction open here, so a nested begin failed or was cancelled"))
+    Err(lost(doing()))
+}
+
+/// The error where sqlx has no transaction open any more.
+pub(crate) fn lost(doing: String) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing)
+        .with_detail("sqlx has no transaction open here, so a nested begin failed or was cancelled")
 }

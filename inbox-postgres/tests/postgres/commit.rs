@@ -4,8 +4,9 @@ use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
-use inbox_core::{Error, ErrorKind, GuardedTx, Registered};
+use inbox_core::{Error, ErrorKind, GuardedTx, Outcome, Registered};
 use inbox_postgres::PostgresStore;
 use sqlx::{Connection, PgConnection, Postgres, Transaction};
 use tracing::field::{Field, Visit};
@@ -140,6 +141,102 @@ async fn r12_a_nested_begin_that_was_dropped_and_begun_again_is_lost_as_well() {
     drop_a_nested_begin(&mut tx).await;
     std::mem::forget(tx.begin().await.unwrap());
     assert_eq!(kind(tx.commit().await), ErrorKind::TransactionLost);
+}
+
+#[tokio::test]
+async fn r12_a_transaction_begun_by_a_dropped_begin_is_not_left_to_the_next_message() {
+    let Some(stand) = Stand::new().await else { return };
+    for fails in [true, false] {
+        let inbox = stand.inbox_with(&[], 1).await;
+        let letter = message("m");
+        let answer: Result<Outcome<()>, Error> = inbox
+            .process(&letter, async |tx| {
+                for _ in 0..2 {
+                    let mut begin = Box::pin(tx.begin());
+                    let _ = poll_fn(|cx| Poll::Ready(begin.as_mut().poll(cx))).await;
+                }
+                effect(tx).await;
+                if fails { Err(Error::new(ErrorKind::Backend, "handle")) } else { Ok(()) }
+            })
+            .await;
+        assert_eq!(kind(answer), ErrorKind::TransactionLost);
+        let open = stand
+            .ask(
+                "SELECT count(*) FROM pg_stat_activity
+                 WHERE datname = current_database() AND state LIKE 'idle in transaction%'",
+            )
+            .await;
+        assert_eq!(open, 0);
+        let next = message(&format!("next {fails}"));
+        let answer: Result<Outcome<()>, Error> = inbox.process(&next, async |_| Ok(())).await;
+        assert!(answer.unwrap().is_processed());
+        assert_eq!(stand.effects().await, 0);
+    }
+}
+
+/// A statement that fails after the handler has given it up, so that its error comes with the next.
+async fn give_up_a_statement_that_fails(conn: &mut PgConnection) {
+    let late = "DO $$BEGIN PERFORM pg_sleep(0.1); RAISE 'late'; END$$";
+    tokio::time::timeout(Duration::from_millis(20), try_run(conn, late)).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn r12_a_late_error_does_not_hide_a_lost_transaction() {
+    let Some(stand) = Stand::new().await else { return };
+    for fails in [true, false] {
+        let handled = || if fails { Err(Error::new(ErrorKind::Busy, "handle")) } else { Ok(()) };
+        let letter = message(&format!("{fails}"));
+        let answer: Result<Outcome<()>, Error> = stand
+            .inbox
+            .process(&letter, async |tx| {
+                run(tx, "COMMIT").await;
+                give_up_a_statement_that_fails(tx).await;
+                handled()
+            })
+            .await;
+        assert_eq!(kind(answer), ErrorKind::TransactionLost, "fails: {fails}");
+
+        let letters = [message(&format!("{fails} a")), message(&format!("{fails} b"))];
+        let answer: Result<_, Error> = stand
+            .inbox
+            .process_batch(&letters, async |tx, _| {
+                run(tx, "COMMIT").await;
+                give_up_a_statement_that_fails(tx).await;
+                handled()
+            })
+            .await;
+        assert_eq!(
+            answer.map(|_| ()).unwrap_err().kind(),
+            ErrorKind::TransactionLost,
+            "batch, fails: {fails}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn r12_a_late_error_is_the_commits_where_it_aborted_the_transaction() {
+    let Some(stand) = Stand::new().await else { return };
+    let mut tx = handled(&stand, "m").await;
+    give_up_a_statement_that_fails(&mut tx).await;
+    let error = tx.commit().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Backend);
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains("late"), "{error}");
+
+    let mut tx = handled(&stand, "m").await;
+    give_up_a_statement_that_fails(&mut tx).await;
+    tx.rollback().await.unwrap();
+    assert_eq!((stand.registered().await, stand.effects().await), (0, 0));
+}
+
+#[tokio::test]
+async fn r12_a_late_error_that_its_savepoint_undid_is_no_obstacle_to_a_commit() {
+    let Some(stand) = Stand::new().await else { return };
+    let mut tx = handled(&stand, "m").await;
+    let mut nested = tx.begin().await.unwrap();
+    give_up_a_statement_that_fails(&mut nested).await;
+    drop(nested);
+    tx.commit().await.unwrap();
+    assert_eq!((stand.registered().await, stand.effects().await), (1, 1));
 }
 
 #[tokio::test]
