@@ -13,6 +13,7 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::errors::{extended_code, primary_code, raise};
+use crate::file_id::FileId;
 use crate::wait::{Deadline, set_busy_timeout};
 
 /// The connections of one store, shared by its clones.
@@ -48,13 +49,20 @@ impl Connections {
 pub(crate) struct Seat {
     queue: Arc<Semaphore>,
     idle: Mutex<Option<Connection>>,
+    /// Of the connection that was opened last; only who has the turn looks at it.
+    opened: Mutex<Option<FileId>>,
     /// From where to open; `None` if the connection was given and is all there is.
     file: Option<PathBuf>,
 }
 
 impl Seat {
     fn new(conn: Option<Connection>, file: Option<PathBuf>) -> Arc<Self> {
-        Arc::new(Self { queue: Arc::new(Semaphore::new(1)), idle: Mutex::new(conn), file })
+        Arc::new(Self {
+            queue: Arc::new(Semaphore::new(1)),
+            idle: Mutex::new(conn),
+            opened: Mutex::new(None),
+            file,
+        })
     }
 
     /// Waits for the connection's turn. `SQLITE_BUSY` past the deadline.
@@ -81,12 +89,19 @@ impl Seat {
     }
 
     fn take_or_open(&self, wait: Duration, missing: Missing) -> rusqlite::Result<Connection> {
-        if let Some(conn) = self.idle().take() {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = self.idle().take();
+        // SQLite leaves the log beside a file alone when it closes one that was moved away from there.
+        if let Some(conn) = idle.filter(|_| !opened.as_ref().is_some_and(FileId::is_stale)) {
             set_busy_timeout(&conn, wait)?;
             return Ok(conn);
         }
         match &self.file {
-            Some(path) => open_file(path, wait, missing),
+            Some(path) => {
+                let (conn, id) = open_file(path, wait, missing)?;
+                *opened = Some(id);
+                Ok(conn)
+            }
             None => Err(raise(ffi::SQLITE_MISUSE, "the store's only connection is gone")),
         }
     }
@@ -236,11 +251,12 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<Connection> {
+fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<(Connection, FileId)> {
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     flags.set(OpenFlags::SQLITE_OPEN_CREATE, missing == Missing::Create);
     flags.set(OpenFlags::SQLITE_OPEN_URI, path.to_str().is_some_and(|path| path.starts_with("file:")));
     let conn = Connection::open_with_flags(path, flags)?;
+    let id = FileId::of(&conn);
     if conn.path().is_none_or(str::is_empty) {
         return Err(raise(
             ffi::SQLITE_CANTOPEN,
@@ -250,7 +266,7 @@ fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<
     set_busy_timeout(&conn, wait)?;
     prefer_wal(&conn)?;
     conn.execute_batch("PRAGMA synchronous = FULL")?;
-    Ok(conn)
+    Ok((conn, id))
 }
 
 /// Switches the file to a write-ahead log, so that readers and the writer do not stop each other.
@@ -298,20 +314,23 @@ mod tests {
         };
 
         let without_memory = format!("file:{}?vfs=unix-dotfile", path.display());
-        let conn = open_file(Path::new(&without_memory), Duration::ZERO, Missing::Create).unwrap();
+        let (conn, _) = open_file(Path::new(&without_memory), Duration::ZERO, Missing::Create).unwrap();
         assert_eq!(mode(&conn), "delete");
         conn.execute_batch("CREATE TABLE t (a)").unwrap();
         drop(conn);
 
         let in_use = Connection::open(&path).unwrap();
         in_use.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap()), "delete");
+        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap().0), "delete");
         drop(in_use);
 
         let read_only = format!("file:{}?mode=ro", path.display());
-        assert_eq!(mode(&open_file(Path::new(&read_only), Duration::ZERO, Missing::Fail).unwrap()), "delete");
+        assert_eq!(
+            mode(&open_file(Path::new(&read_only), Duration::ZERO, Missing::Fail).unwrap().0),
+            "delete"
+        );
 
-        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap()), "wal");
+        assert_eq!(mode(&open_file(&path, Duration::ZERO, Missing::Fail).unwrap().0), "wal");
     }
 
     #[test]

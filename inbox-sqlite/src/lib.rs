@@ -76,6 +76,7 @@ mod commit;
 mod connections;
 mod ddl_words;
 mod errors;
+mod file_id;
 mod guard;
 mod offload;
 mod register;
