@@ -111,7 +111,8 @@ impl SqliteStore {
     /// Sets the longest wait for the writer, 10 s by default; zero is no wait. Resolution 1 ms.
     ///
     /// In this store the wait is fair; for other connections and processes SQLite polls, at most
-    /// every 100 ms.
+    /// every 100 ms. A commit may wait as long again, for readers of a file without a write-ahead
+    /// log. [`Inbox::with_wait`](inbox_core::Inbox::with_wait) sets both for one inbox.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
