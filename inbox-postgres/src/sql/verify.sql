@@ -47,6 +47,11 @@ WITH inbox AS (
         current_setting('server_encoding'))
     WHERE current_setting('server_encoding') <> 'UTF8'
     UNION ALL
+    SELECT 10, true, format(
+        'the session''s client_encoding is %s, so the server takes the UTF-8 that sqlx sends for something else, and stores another id; leave it at UTF8, which sqlx sets',
+        current_setting('client_encoding'))
+    WHERE current_setting('client_encoding') <> 'UTF8'
+    UNION ALL
     SELECT 11, true, 'the server is a standby and takes no writes; connect to the primary'
     WHERE pg_is_in_recovery()
     UNION ALL

@@ -189,6 +189,23 @@ async fn r16_missing_rights_and_a_read_only_session_are_refused() {
 }
 
 #[tokio::test]
+async fn r16_a_session_that_does_not_speak_utf8_is_refused() {
+    let Some(stand) = Stand::new().await else { return };
+    let pool = PgPoolOptions::new()
+        .after_connect(|conn, _| {
+            Box::pin(
+                async move { sqlx::raw_sql("SET client_encoding = 'LATIN1'").execute(conn).await.map(drop) },
+            )
+        })
+        .connect_with((*stand.pool.connect_options()).clone())
+        .await
+        .unwrap();
+    let error = PostgresStore::open(pool).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Schema);
+    assert!(error.to_string().contains("client_encoding is LATIN1"), "{error}");
+}
+
+#[tokio::test]
 async fn r16_a_database_that_cannot_hold_every_id_is_refused() {
     let Some(stand) = Stand::new().await else { return };
     let database: String =
