@@ -60,10 +60,10 @@ async fn insert(
             .fetch_one(conn)
             .await
             .map_err(|source| errors::error_within(wait, request.doing(), source))?;
-    match (new, event_type.zip(registered_at)) {
+    match (new, event_type) {
         (1, _) => Ok(Inserted::New),
         (_, None) => Ok(Inserted::Nothing),
-        (_, Some((event_type, registered_at))) => OriginalRow { event_type, fingerprint, registered_at }
+        (_, Some(event_type)) => OriginalRow { event_type, fingerprint, registered_at }
             .check(|| request.doing())
             .map(Inserted::Seen),
     }

@@ -30,11 +30,14 @@ FROM before
 CROSS JOIN counted
 -- This statement's snapshot is older than its wait: a row that is seen proves the duplicate, a row
 -- that is not seen proves nothing, and the statement is run again. LIMIT keeps the subquery whole,
--- so that a new id never looks.
+-- so that a new id never looks. The cast keeps a prepared statement good where the type
+-- or collation of event_type changes.
 LEFT JOIN LATERAL (
-    SELECT event_type,
+    SELECT event_type::text COLLATE "C",
            fingerprint,
-           (extract(epoch FROM registered_at) * 1000000)::bigint AS registered_at
+           CASE WHEN isfinite(registered_at) THEN
+               (extract(epoch FROM registered_at) * 1000000)::bigint
+           END AS registered_at
     FROM {table}
     WHERE counted.new = 0 AND consumer = $1 AND message_id = $2
     LIMIT 1

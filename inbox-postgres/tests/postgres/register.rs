@@ -240,3 +240,32 @@ async fn an_operator_finds_and_forgets_a_registration() {
     assert!(stand.inbox.forget(&id).await.unwrap());
     assert_eq!(stand.registered().await, 0);
 }
+
+#[tokio::test]
+async fn a_change_of_the_event_types_type_breaks_no_cached_plan() {
+    let Some(stand) = Stand::new().await else { return };
+    let inbox = stand.inbox_with(&[], 1).await;
+    for change in ["SELECT 1", "ALTER TABLE inbox ALTER event_type TYPE varchar(255)"] {
+        stand.sql(change).await;
+        let mut tx = inbox.begin().await.unwrap();
+        tx.register_if_new(&message("m")).await.expect(change);
+        tx.register_batch(&[message("m"), message("n")]).await.expect(change);
+        tx.commit().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_original_of_no_finite_time_is_named_and_not_taken_for_a_failure_of_the_server() {
+    let Some(stand) = Stand::new().await else { return };
+    stand.sql("INSERT INTO inbox VALUES ('loyalty', 'm', 't', NULL, 'infinity')").await;
+    let (mut one, mut other) = (stand.pool.begin().await.unwrap(), stand.pool.begin().await.unwrap());
+    let errors = [
+        stand.inbox.register_if_new(&mut one, &message("m")).await.map(drop),
+        stand.inbox.register_batch(&mut other, &[message("m")]).await.map(drop),
+        stand.inbox.find(message("m").id()).await.map(drop),
+    ];
+    for error in errors.map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::Schema);
+        assert!(error.to_string().contains("registered_at is infinite"), "{error}");
+    }
+}
