@@ -87,6 +87,6 @@ async fn insert(
         .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
         .fetch_one(conn)
         .await
-        .map_err(|source| errors::error_within(wait, request.doing(), source))?;
+        .map_err(|source| errors::register_error(wait, request.doing(), source))?;
     Ok(new)
 }

@@ -8,6 +8,12 @@ use crate::wait::Wait;
 /// in_failed_sql_transaction: an earlier error aborted the transaction.
 pub(crate) const ABORTED: &str = "25P02";
 
+/// unique_violation.
+const NOT_UNIQUE: &str = "23505";
+
+/// object_not_in_prerequisite_state.
+const NOT_READY: &str = "55000";
+
 /// insufficient_privilege.
 pub(crate) const NO_RIGHT: &str = "42501";
 
@@ -33,7 +39,7 @@ const KINDS: &[(&str, ErrorKind)] = &[
     ("42P01", ErrorKind::Schema),          // undefined_table
     ("42703", ErrorKind::Schema),          // undefined_column
     ("42P10", ErrorKind::Schema),          // no unique index for ON CONFLICT
-    ("55000", ErrorKind::Schema),          // a deferrable one
+    (NOT_READY, ErrorKind::Schema),        // a deferrable one
     (NO_RIGHT, ErrorKind::Schema),         // insufficient_privilege
     ("3F000", ErrorKind::Schema),          // invalid_schema_name
 ];
@@ -59,6 +65,10 @@ const KINDS: &[(&str, ErrorKind)] = &[
 ///
 /// 57014 (a cancelled statement) is `Backend`: the inbox bounds its waits by `lock_timeout` alone,
 /// so a `statement_timeout` or a cancel was somebody else's.
+///
+/// Two codes depend on the statement: 23505 is `Retryable` where a message is registered (a REINDEX
+/// CONCURRENTLY is under way), and 55000 is `Unavailable` where a transaction begins (the database
+/// takes no connections).
 ///
 /// At commit, losing the connection (I/O, 40003, 57P01 to 57P03, class 08) is `UnknownOutcome`.
 pub fn kind_of(error: &sqlx::Error) -> ErrorKind {
@@ -95,6 +105,25 @@ pub(crate) fn error(doing: impl Into<String>, source: sqlx::Error) -> Error {
 /// The same of a call that waits for other transactions no longer than `wait`.
 pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
     with_detail(kind_of(&source), doing, source, Some(wait))
+}
+
+/// An error of a statement that registers.
+///
+/// While REINDEX CONCURRENTLY swaps the key's index, ON CONFLICT may meet a row in one that it does
+/// not arbitrate on and fails with 23505. No other unique index passes `verify`, so the next run
+/// will find the row: a unique violation is a passing one here, and nowhere else.
+pub(crate) fn register_error(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+    let kind = if has_code(&source, NOT_UNIQUE) { ErrorKind::Retryable } else { kind_of(&source) };
+    with_detail(kind, doing, source, Some(wait))
+}
+
+/// An error met before any statement on the table was sent.
+///
+/// A database that is being closed or dropped refuses connections with 55000, which is no word on
+/// the table.
+pub(crate) fn begin_error(doing: impl Into<String>, source: sqlx::Error) -> Error {
+    let kind = if has_code(&source, NOT_READY) { ErrorKind::Unavailable } else { kind_of(&source) };
+    with_detail(kind, doing, source, None)
 }
 
 /// An error met once COMMIT was on its way: a lost connection leaves its outcome unknown (R12).

@@ -59,7 +59,7 @@ async fn insert(
             .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
             .fetch_one(conn)
             .await
-            .map_err(|source| errors::error_within(wait, request.doing(), source))?;
+            .map_err(|source| errors::register_error(wait, request.doing(), source))?;
     match (new, event_type) {
         (1, _) => Ok(Inserted::New),
         (_, None) => Ok(Inserted::Nothing),

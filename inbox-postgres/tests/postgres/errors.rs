@@ -37,6 +37,21 @@ async fn r13_a_wrong_table_is_of_kind_schema() {
 }
 
 #[tokio::test]
+async fn r13_a_unique_violation_while_registering_is_retryable() {
+    let Some(stand) = Stand::new().await else { return };
+    // As REINDEX CONCURRENTLY: an index that ON CONFLICT does not arbitrate on.
+    stand.sql("INSERT INTO inbox VALUES ('loyalty', 'm', 'PaymentConfirmed'); CREATE UNIQUE INDEX ON inbox (event_type)").await;
+    for batch in [false, true] {
+        let mut tx = stand.pool.begin().await.unwrap();
+        let answer = match batch {
+            false => stand.inbox.register_if_new(&mut tx, &message("n")).await.map(drop),
+            true => stand.inbox.register_batch(&mut tx, &[message("n")]).await.map(drop),
+        };
+        assert_eq!(kind(answer), ErrorKind::Retryable, "batch: {batch}");
+    }
+}
+
+#[tokio::test]
 async fn r13_a_deadlock_is_retryable() {
     let Some(stand) = Stand::new().await else { return };
     let (mut one, mut other) = (stand.pool.begin().await.unwrap(), stand.pool.begin().await.unwrap());

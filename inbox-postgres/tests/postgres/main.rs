@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod batch;
+mod begin;
 mod commit;
 mod errors;
 mod register;
