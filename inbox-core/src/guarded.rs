@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 use crate::{
-    End, Error, ErrorKind, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
+    End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
     Transactional,
 };
 
@@ -29,6 +29,8 @@ pub struct GuardedTx<'i, S, Tx> {
     tx: Tx,
     registered: Vec<MessageId>,
     condemned: Option<Condemned>,
+    /// The store did not begin the transaction and has not been called in it.
+    sets_guard: bool,
 }
 
 /// Why a transaction can only be rolled back.
@@ -43,8 +45,14 @@ impl<'i, S, Tx: Send> GuardedTx<'i, S, Tx>
 where
     S: Transactional<Tx>,
 {
+    /// On a transaction that the store has begun.
+    pub(crate) fn begun(inbox: &'i Inbox<S>, tx: Tx) -> Self {
+        Self { inbox, tx, registered: Vec::new(), condemned: None, sets_guard: false }
+    }
+
+    /// On a transaction that somebody else has begun.
     pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx) -> Self {
-        Self { inbox, tx, registered: Vec::new(), condemned: None }
+        Self { sets_guard: true, ..Self::begun(inbox, tx) }
     }
 
     /// Registers another message in the same transaction.
@@ -54,13 +62,16 @@ where
     /// As [`InboxStore::register_if_new`](crate::InboxStore::register_if_new). After an error other
     /// than `InvalidMessage` this transaction can only be rolled back.
     pub async fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
-        let request = Register::new(self.inbox.consumer(), message).wait(self.inbox.wait()).guarded(true);
+        let request = Register::new(self.inbox.consumer(), message)
+            .wait(self.inbox.wait())
+            .guarded(true)
+            .sets_guard(self.sets_guard);
         self.refuse_if_condemned(|| request.doing())?;
         self.condemned = Some(Condemned::Cancelled);
         let answer = self.inbox.store().register_if_new(&mut self.tx, &request).await;
         let answer = self.settle(answer.and_then(|answer| answer.refuse_mismatch(|| request.doing())))?;
         if answer.is_new() {
-            self.registered.push(message.id().clone());
+            self.note(std::iter::once(message.id()));
         }
         answer.trace(self.inbox.consumer(), message.id());
         Ok(answer)
@@ -72,14 +83,16 @@ where
     ///
     /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
     pub async fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
-        let request =
-            RegisterBatch::new(self.inbox.consumer(), messages).wait(self.inbox.wait()).guarded(true);
+        let request = RegisterBatch::new(self.inbox.consumer(), messages)
+            .wait(self.inbox.wait())
+            .guarded(true)
+            .sets_guard(self.sets_guard);
         self.refuse_if_condemned(|| request.doing())?;
         self.condemned = Some(Condemned::Cancelled);
         let answers = self.inbox.store().register_batch(&mut self.tx, &request).await;
         let answers = self.settle(answers.and_then(|answers| request.one_each(answers)))?;
         let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
-        self.registered.extend(new.map(|(message, _)| message.id().clone()));
+        self.note(new.map(|(message, _)| message.id()));
         Ok(answers)
     }
 
@@ -90,7 +103,7 @@ where
     /// `Aborted` after an earlier error or a cancelled call of the inbox, and all kinds of
     /// [`Transactional::commit`].
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { inbox, tx, mut registered, condemned } = self;
+        let Self { inbox, tx, mut registered, condemned, .. } = self;
         let request = End::new(inbox.consumer(), each_once(&mut registered));
         if let Some(condemned) = condemned {
             drop(tx);
@@ -105,9 +118,19 @@ where
     ///
     /// As [`Transactional::rollback`]; the transaction is over in any case.
     pub async fn rollback(self) -> Result<(), Error> {
-        let Self { inbox, tx, mut registered, .. } = self;
-        let request = End::new(inbox.consumer(), each_once(&mut registered));
+        let Self { inbox, tx, mut registered, mut undoable, .. } = self;
+        let request =
+            End::new(inbox.consumer(), each_once(&mut registered)).undoable(each_once(&mut undoable));
         inbox.store().rollback(tx, request).await
+    }
+
+    /// Notes what the commit has to ask for.
+    fn note<'m>(&mut self, new: impl Iterator<Item = &'m MessageId>) {
+        let noted = self.registered.len();
+        self.registered.extend(new.cloned());
+        if self.lent {
+            self.undoable.extend_from_slice(&self.registered[noted..]);
+        }
     }
 
     fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
@@ -120,7 +143,10 @@ where
     /// Ends a call: only an answer, or an error that came before any SQL, leaves the transaction usable.
     fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
         self.condemned = match &answer {
-            Ok(_) => None,
+            Ok(_) => {
+                self.sets_guard = false;
+                None
+            }
             Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
             Err(error) => Some(Condemned::Failed(error.kind())),
         };
@@ -157,6 +183,7 @@ impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {
 
 impl<S, Tx> DerefMut for GuardedTx<'_, S, Tx> {
     fn deref_mut(&mut self) -> &mut Tx {
+        self.lent = true;
         &mut self.tx
     }
 }

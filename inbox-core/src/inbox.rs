@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    Administer, Begin, Consumer, Error, ErrorKind, GuardedTx, InboxStore, Message, MessageId, Original,
+    Administer, Begin, Consumer, Error, ErrorKind, Guard, GuardedTx, InboxStore, Message, MessageId, Original,
     Register, RegisterBatch, Registered, Registration, RetryPolicy, Transactional,
 };
 
@@ -81,7 +81,7 @@ impl<S> Inbox<S> {
     where
         S: Begin,
     {
-        Ok(GuardedTx::new(self, self.store.begin(self.wait).await?))
+        Ok(GuardedTx::begun(self, self.store.begin(self.wait).await?))
     }
 
     /// Puts the guard on a transaction that you began.
@@ -120,7 +120,7 @@ impl<S> Inbox<S> {
     where
         S: Transactional<Tx>,
     {
-        let mut tx = self.guard(tx);
+        let mut tx = GuardedTx::new(self, tx, Guard::Opens);
         match tx.register_if_new(message).await? {
             Registration::New => Ok(Registered::New(tx)),
             Registration::Duplicate(original) => Ok(Registered::Duplicate(original)),

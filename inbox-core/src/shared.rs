@@ -35,6 +35,10 @@ impl<Tx: Send, S: InboxStore<Tx> + ?Sized> InboxStore<Tx> for Arc<S> {
 }
 
 impl<Tx: Send, S: Transactional<Tx> + ?Sized> Transactional<Tx> for Arc<S> {
+    fn guard<'a>(&'a self, tx: &'a mut Tx) -> BoxFuture<'a, Result<(), Error>> {
+        (**self).guard(tx)
+    }
+
     fn commit<'a>(&'a self, tx: Tx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         Tx: 'a,

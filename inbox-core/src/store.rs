@@ -25,15 +25,17 @@ pub struct Register<'a> {
     /// The longest wait for another transaction that holds the id; `None` is the store's own
     /// default, zero is no wait. Past it the call is an error of kind `Busy` (R6).
     pub wait: Option<Duration>,
-    /// Whether the registration is made through a [`GuardedTx`](crate::GuardedTx), so that
-    /// [`Transactional::commit`] will ask the store to prove it.
-    pub guarded: bool,
+    /// How the registration stands to a [`GuardedTx`](crate::GuardedTx).
+    pub guard: Guard,
+    /// Whether it is the first call through a [`GuardedTx`](crate::GuardedTx) on a transaction that the
+    /// store did not begin: a store whose guard is a mark in the transaction (a savepoint) sets it now.
+    pub sets_guard: bool,
 }
 
 impl<'a> Register<'a> {
     /// A request with the store's default wait, outside any guard.
     pub fn new(consumer: &'a Consumer, message: &'a Message) -> Self {
-        Self { consumer, message, wait: None, guarded: false }
+        Self { consumer, message, wait: None, guarded: false, sets_guard: false }
     }
 
     /// Sets the longest wait.
@@ -43,10 +45,17 @@ impl<'a> Register<'a> {
         self
     }
 
-    /// Marks the registration as one that the commit will ask for.
+    /// Says how the registration stands to a guard.
     #[must_use]
-    pub fn guarded(mut self, guarded: bool) -> Self {
-        self.guarded = guarded;
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Sets [`sets_guard`](Self::sets_guard).
+    #[must_use]
+    pub fn sets_guard(mut self, sets_guard: bool) -> Self {
+        self.sets_guard = sets_guard;
         self
     }
 
@@ -66,14 +75,16 @@ pub struct RegisterBatch<'a> {
     pub messages: &'a [Message],
     /// The longest wait of the whole call, see [`Register::wait`].
     pub wait: Option<Duration>,
-    /// See [`Register::guarded`].
-    pub guarded: bool,
+    /// See [`Register::guard`].
+    pub guard: Guard,
+    /// See [`Register::sets_guard`].
+    pub sets_guard: bool,
 }
 
 impl<'a> RegisterBatch<'a> {
     /// A request with the store's default wait, outside any guard.
     pub fn new(consumer: &'a Consumer, messages: &'a [Message]) -> Self {
-        Self { consumer, messages, wait: None, guarded: false }
+        Self { consumer, messages, wait: None, guarded: false, sets_guard: false }
     }
 
     /// Sets the longest wait of the whole call.
@@ -83,10 +94,17 @@ impl<'a> RegisterBatch<'a> {
         self
     }
 
-    /// Marks the registrations as ones that the commit will ask for.
+    /// Says how the registrations stand to a guard.
     #[must_use]
-    pub fn guarded(mut self, guarded: bool) -> Self {
-        self.guarded = guarded;
+    pub fn guard(mut self, guard: Guard) -> Self {
+        self.guard = guard;
+        self
+    }
+
+    /// Sets [`sets_guard`](Self::sets_guard).
+    #[must_use]
+    pub fn sets_guard(mut self, sets_guard: bool) -> Self {
+        self.sets_guard = sets_guard;
         self
     }
 
@@ -113,6 +131,28 @@ impl<'a> RegisterBatch<'a> {
     }
 }
 
+/// How a registration stands to the guard of its transaction: whether [`Transactional::commit`] will
+/// ask the store to prove it (R12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guard {
+    /// By reference, without a guard: no commit will ask for it.
+    Outside,
+    /// The first call of a guard on a transaction that the caller began and passed by value. A store
+    /// that needs a mark in the transaction sets it here, in the same round trip.
+    Opens,
+    /// A call of a guard that stands: the transaction was begun by [`Begin::begin`], marked by
+    /// [`Transactional::guard`], or by an earlier call.
+    Stands,
+}
+
+impl Guard {
+    /// Whether the commit will ask for the registration.
+    pub fn is_guarded(self) -> bool {
+        self != Self::Outside
+    }
+}
+
 /// A request to end a transaction: which new registrations it must still hold (R12).
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -121,12 +161,24 @@ pub struct End<'a> {
     pub consumer: &'a Consumer,
     /// The ids that were answered `New` through the guard, each once, in the order of their bytes.
     pub registered: &'a [MessageId],
+    /// Those of them that were registered after the caller had the transaction in hand, so that a
+    /// savepoint of the caller's may be older and may have undone them. The others can only be
+    /// undone by what undoes the guard as well.
+    pub undoable: &'a [MessageId],
 }
 
 impl<'a> End<'a> {
-    /// A request to end a transaction that holds these new registrations.
+    /// A request to end a transaction that holds these new registrations, any of which may have been
+    /// undone by a savepoint.
     pub fn new(consumer: &'a Consumer, registered: &'a [MessageId]) -> Self {
-        Self { consumer, registered }
+        Self { consumer, registered, undoable: registered }
+    }
+
+    /// Says which of the registrations a savepoint may have undone.
+    #[must_use]
+    pub fn undoable(mut self, undoable: &'a [MessageId]) -> Self {
+        self.undoable = undoable;
+        self
     }
 
     /// What the call is doing, for the text of an error; `verb` is "commit" or "roll back".
@@ -198,6 +250,17 @@ pub trait InboxStore<Tx: Send>: Send + Sync {
     note = "pass the transaction in which the effect is written, by value (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
 )]
 pub trait Transactional<Tx: Send>: InboxStore<Tx> {
+    /// Puts the store's mark on a transaction that the caller began, so that
+    /// [`commit`](Self::commit) can prove what is registered from here on. [`Begin::begin`] does the
+    /// same for a transaction of the store's own.
+    ///
+    /// A store whose guard needs no mark returns `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// `TransactionLost` if the driver has none open, `Unavailable`, or what the engine reports.
+    fn guard<'a>(&'a self, tx: &'a mut Tx) -> BoxFuture<'a, Result<(), Error>>;
+
     /// Commits, and answers `Ok` only if the commit is certain and the registrations of `request`
     /// were still in the transaction.
     ///
