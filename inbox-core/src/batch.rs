@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::{Error, ErrorKind, InboxStore, Message, Original, Register, RegisterBatch, Registration};
+use crate::{Error, ErrorKind, Guard, InboxStore, Message, Original, Register, RegisterBatch, Registration};
 
 /// The distinct ids of a batch in byte order, each with the message that came first.
 ///

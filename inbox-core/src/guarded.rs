@@ -133,6 +133,15 @@ where
         }
     }
 
+    /// Notes what the commit has to ask for.
+    fn note<'m>(&mut self, new: impl Iterator<Item = &'m MessageId>) {
+        let noted = self.registered.len();
+        self.registered.extend(new.cloned());
+        if self.lent {
+            self.undoable.extend_from_slice(&self.registered[noted..]);
+        }
+    }
+
     fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
         match self.condemned {
             Some(condemned) => Err(condemned.error(doing())),
@@ -183,6 +192,7 @@ impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {
 
 impl<S, Tx> DerefMut for GuardedTx<'_, S, Tx> {
     fn deref_mut(&mut self) -> &mut Tx {
+        self.lent = true;
         self.lent = true;
         &mut self.tx
     }

@@ -153,6 +153,28 @@ impl Guard {
     }
 }
 
+/// How a registration stands to the guard of its transaction: whether [`Transactional::commit`] will
+/// ask the store to prove it (R12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Guard {
+    /// By reference, without a guard: no commit will ask for it.
+    Outside,
+    /// The first call of a guard on a transaction that the caller began and passed by value. A store
+    /// that needs a mark in the transaction sets it here, in the same round trip.
+    Opens,
+    /// A call of a guard that stands: the transaction was begun by [`Begin::begin`], marked by
+    /// [`Transactional::guard`], or by an earlier call.
+    Stands,
+}
+
+impl Guard {
+    /// Whether the commit will ask for the registration.
+    pub fn is_guarded(self) -> bool {
+        self != Self::Outside
+    }
+}
+
 /// A request to end a transaction: which new registrations it must still hold (R12).
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -250,6 +272,17 @@ pub trait InboxStore<Tx: Send>: Send + Sync {
     note = "pass the transaction in which the effect is written, by value (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
 )]
 pub trait Transactional<Tx: Send>: InboxStore<Tx> {
+    /// Puts the store's mark on a transaction that the caller began, so that
+    /// [`commit`](Self::commit) can prove what is registered from here on. [`Begin::begin`] does the
+    /// same for a transaction of the store's own.
+    ///
+    /// A store whose guard needs no mark returns `Ok`.
+    ///
+    /// # Errors
+    ///
+    /// `TransactionLost` if the driver has none open, `Unavailable`, or what the engine reports.
+    fn guard<'a>(&'a self, tx: &'a mut Tx) -> BoxFuture<'a, Result<(), Error>>;
+
     /// Puts the store's mark on a transaction that the caller began, so that
     /// [`commit`](Self::commit) can prove what is registered from here on. [`Begin::begin`] does the
     /// same for a transaction of the store's own.
