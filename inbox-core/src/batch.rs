@@ -94,14 +94,15 @@ where
     let wait = request.wait.unwrap_or(default_wait);
     let deadline = Instant::now().checked_add(wait);
     let mut answers = vec![Registration::New; request.messages.len()];
-    let mut sets_guard = request.sets_guard;
+    let mut guard = request.guard;
     for position in order {
         let left = deadline.map_or(wait, |at| at.saturating_duration_since(Instant::now()));
-        let single = Register::new(request.consumer, &request.messages[position])
-            .wait(left)
-            .guarded(request.guarded)
-            .sets_guard(std::mem::take(&mut sets_guard));
+        let single =
+            Register::new(request.consumer, &request.messages[position]).wait(left).guard(guard);
         answers[position] = store.register_if_new(tx, &single).await?;
+        if guard == Guard::Opens {
+            guard = Guard::Stands;
+        }
     }
     Ok(answers)
 }

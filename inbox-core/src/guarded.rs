@@ -27,10 +27,14 @@ pub enum Registered<'i, S, Tx> {
 pub struct GuardedTx<'i, S, Tx> {
     inbox: &'i Inbox<S>,
     tx: Tx,
+    /// What the next call tells the store: `Opens` once, or `Stands`.
+    guard: Guard,
+    /// Whether the caller has had the transaction in hand, and may have set a savepoint.
+    lent: bool,
     registered: Vec<MessageId>,
+    /// Those of `registered` that came after `lent`.
+    undoable: Vec<MessageId>,
     condemned: Option<Condemned>,
-    /// The store did not begin the transaction and has not been called in it.
-    sets_guard: bool,
 }
 
 /// Why a transaction can only be rolled back.
@@ -45,14 +49,8 @@ impl<'i, S, Tx: Send> GuardedTx<'i, S, Tx>
 where
     S: Transactional<Tx>,
 {
-    /// On a transaction that the store has begun.
-    pub(crate) fn begun(inbox: &'i Inbox<S>, tx: Tx) -> Self {
-        Self { inbox, tx, registered: Vec::new(), condemned: None, sets_guard: false }
-    }
-
-    /// On a transaction that somebody else has begun.
-    pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx) -> Self {
-        Self { sets_guard: true, ..Self::begun(inbox, tx) }
+    pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx, guard: Guard) -> Self {
+        Self { inbox, tx, guard, lent: false, registered: Vec::new(), undoable: Vec::new(), condemned: None }
     }
 
     /// Registers another message in the same transaction.
@@ -62,10 +60,7 @@ where
     /// As [`InboxStore::register_if_new`](crate::InboxStore::register_if_new). After an error other
     /// than `InvalidMessage` this transaction can only be rolled back.
     pub async fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
-        let request = Register::new(self.inbox.consumer(), message)
-            .wait(self.inbox.wait())
-            .guarded(true)
-            .sets_guard(self.sets_guard);
+        let request = Register::new(self.inbox.consumer(), message).wait(self.inbox.wait()).guard(self.guard);
         self.refuse_if_condemned(|| request.doing())?;
         self.condemned = Some(Condemned::Cancelled);
         let answer = self.inbox.store().register_if_new(&mut self.tx, &request).await;
@@ -83,10 +78,8 @@ where
     ///
     /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
     pub async fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
-        let request = RegisterBatch::new(self.inbox.consumer(), messages)
-            .wait(self.inbox.wait())
-            .guarded(true)
-            .sets_guard(self.sets_guard);
+        let request =
+            RegisterBatch::new(self.inbox.consumer(), messages).wait(self.inbox.wait()).guard(self.guard);
         self.refuse_if_condemned(|| request.doing())?;
         self.condemned = Some(Condemned::Cancelled);
         let answers = self.inbox.store().register_batch(&mut self.tx, &request).await;
@@ -103,8 +96,9 @@ where
     /// `Aborted` after an earlier error or a cancelled call of the inbox, and all kinds of
     /// [`Transactional::commit`].
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { inbox, tx, mut registered, condemned, .. } = self;
-        let request = End::new(inbox.consumer(), each_once(&mut registered));
+        let Self { inbox, tx, mut registered, mut undoable, condemned, .. } = self;
+        let request =
+            End::new(inbox.consumer(), each_once(&mut registered)).undoable(each_once(&mut undoable));
         if let Some(condemned) = condemned {
             drop(tx);
             return Err(condemned.error(request.doing("commit")));
@@ -133,15 +127,6 @@ where
         }
     }
 
-    /// Notes what the commit has to ask for.
-    fn note<'m>(&mut self, new: impl Iterator<Item = &'m MessageId>) {
-        let noted = self.registered.len();
-        self.registered.extend(new.cloned());
-        if self.lent {
-            self.undoable.extend_from_slice(&self.registered[noted..]);
-        }
-    }
-
     fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
         match self.condemned {
             Some(condemned) => Err(condemned.error(doing())),
@@ -151,11 +136,9 @@ where
 
     /// Ends a call: only an answer, or an error that came before any SQL, leaves the transaction usable.
     fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        self.guard = Guard::Stands;
         self.condemned = match &answer {
-            Ok(_) => {
-                self.sets_guard = false;
-                None
-            }
+            Ok(_) => None,
             Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
             Err(error) => Some(Condemned::Failed(error.kind())),
         };
@@ -192,7 +175,6 @@ impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {
 
 impl<S, Tx> DerefMut for GuardedTx<'_, S, Tx> {
     fn deref_mut(&mut self) -> &mut Tx {
-        self.lent = true;
         self.lent = true;
         &mut self.tx
     }

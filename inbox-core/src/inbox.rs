@@ -81,15 +81,21 @@ impl<S> Inbox<S> {
     where
         S: Begin,
     {
-        Ok(GuardedTx::begun(self, self.store.begin(self.wait).await?))
+        Ok(GuardedTx::new(self, self.store.begin(self.wait).await?, Guard::Stands))
     }
 
-    /// Puts the guard on a transaction that you began.
-    pub fn guard<Tx: Send>(&self, tx: Tx) -> GuardedTx<'_, S, Tx>
+    /// Puts the guard on a transaction that you began; what a savepoint set before it undoes, undoes
+    /// the guard as well.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transactional::guard`]; your transaction is dropped then, and so rolled back.
+    pub async fn guard<Tx: Send>(&self, mut tx: Tx) -> Result<GuardedTx<'_, S, Tx>, Error>
     where
         S: Transactional<Tx>,
     {
-        GuardedTx::new(self, tx)
+        self.store.guard(&mut tx).await?;
+        Ok(GuardedTx::new(self, tx, Guard::Stands))
     }
 
     /// Registers a message in your transaction, by value: it comes back only if the message is new.

@@ -27,15 +27,12 @@ pub struct Register<'a> {
     pub wait: Option<Duration>,
     /// How the registration stands to a [`GuardedTx`](crate::GuardedTx).
     pub guard: Guard,
-    /// Whether it is the first call through a [`GuardedTx`](crate::GuardedTx) on a transaction that the
-    /// store did not begin: a store whose guard is a mark in the transaction (a savepoint) sets it now.
-    pub sets_guard: bool,
 }
 
 impl<'a> Register<'a> {
     /// A request with the store's default wait, outside any guard.
     pub fn new(consumer: &'a Consumer, message: &'a Message) -> Self {
-        Self { consumer, message, wait: None, guarded: false, sets_guard: false }
+        Self { consumer, message, wait: None, guard: Guard::Outside }
     }
 
     /// Sets the longest wait.
@@ -49,13 +46,6 @@ impl<'a> Register<'a> {
     #[must_use]
     pub fn guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
-        self
-    }
-
-    /// Sets [`sets_guard`](Self::sets_guard).
-    #[must_use]
-    pub fn sets_guard(mut self, sets_guard: bool) -> Self {
-        self.sets_guard = sets_guard;
         self
     }
 
@@ -77,14 +67,12 @@ pub struct RegisterBatch<'a> {
     pub wait: Option<Duration>,
     /// See [`Register::guard`].
     pub guard: Guard,
-    /// See [`Register::sets_guard`].
-    pub sets_guard: bool,
 }
 
 impl<'a> RegisterBatch<'a> {
     /// A request with the store's default wait, outside any guard.
     pub fn new(consumer: &'a Consumer, messages: &'a [Message]) -> Self {
-        Self { consumer, messages, wait: None, guarded: false, sets_guard: false }
+        Self { consumer, messages, wait: None, guard: Guard::Outside }
     }
 
     /// Sets the longest wait of the whole call.
@@ -98,13 +86,6 @@ impl<'a> RegisterBatch<'a> {
     #[must_use]
     pub fn guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
-        self
-    }
-
-    /// Sets [`sets_guard`](Self::sets_guard).
-    #[must_use]
-    pub fn sets_guard(mut self, sets_guard: bool) -> Self {
-        self.sets_guard = sets_guard;
         self
     }
 
@@ -128,28 +109,6 @@ impl<'a> RegisterBatch<'a> {
             self.messages.len(),
             self.consumer.as_str()
         )
-    }
-}
-
-/// How a registration stands to the guard of its transaction: whether [`Transactional::commit`] will
-/// ask the store to prove it (R12).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Guard {
-    /// By reference, without a guard: no commit will ask for it.
-    Outside,
-    /// The first call of a guard on a transaction that the caller began and passed by value. A store
-    /// that needs a mark in the transaction sets it here, in the same round trip.
-    Opens,
-    /// A call of a guard that stands: the transaction was begun by [`Begin::begin`], marked by
-    /// [`Transactional::guard`], or by an earlier call.
-    Stands,
-}
-
-impl Guard {
-    /// Whether the commit will ask for the registration.
-    pub fn is_guarded(self) -> bool {
-        self != Self::Outside
     }
 }
 
@@ -272,17 +231,6 @@ pub trait InboxStore<Tx: Send>: Send + Sync {
     note = "pass the transaction in which the effect is written, by value (for sqlx: what `pool.begin()` returns), not a pool or a plain connection: outside a transaction the registration would be committed without the effect"
 )]
 pub trait Transactional<Tx: Send>: InboxStore<Tx> {
-    /// Puts the store's mark on a transaction that the caller began, so that
-    /// [`commit`](Self::commit) can prove what is registered from here on. [`Begin::begin`] does the
-    /// same for a transaction of the store's own.
-    ///
-    /// A store whose guard needs no mark returns `Ok`.
-    ///
-    /// # Errors
-    ///
-    /// `TransactionLost` if the driver has none open, `Unavailable`, or what the engine reports.
-    fn guard<'a>(&'a self, tx: &'a mut Tx) -> BoxFuture<'a, Result<(), Error>>;
-
     /// Puts the store's mark on a transaction that the caller began, so that
     /// [`commit`](Self::commit) can prove what is registered from here on. [`Begin::begin`] does the
     /// same for a transaction of the store's own.
