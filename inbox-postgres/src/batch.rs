@@ -84,7 +84,7 @@ async fn insert(
         .bind(event_types)
         .bind(fingerprints)
         .bind(i64::from(wait.left_ms()))
-        .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
+        .bind(request.guard.is_guarded().then(|| guard::setting(transaction::depth(conn))))
         .fetch_one(conn)
         .await
         .map_err(|source| errors::register_error(wait, request.doing(), source))?;

@@ -12,6 +12,11 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
 use crate::{PostgresStore, errors, guard, transaction};
 
 impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
+    /// Nothing to do: the insert counts in a setting of the transaction.
+    fn guard<'a>(&'a self, _tx: &'a mut Transaction<'c, Postgres>) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Commits; of a nested transaction, which is a savepoint, it releases that.
     ///
     /// The driver's own commit answers `Ok` for a transaction that an error aborted (the server

@@ -56,7 +56,7 @@ async fn insert(
             .bind(message.event_type().as_str())
             .bind(fingerprint.as_ref().map(|fingerprint| fingerprint.as_bytes().as_slice()))
             .bind(wait.lock_timeout())
-            .bind(request.guarded.then(|| guard::setting(transaction::depth(conn))))
+            .bind(request.guard.is_guarded().then(|| guard::setting(transaction::depth(conn))))
             .fetch_one(conn)
             .await
             .map_err(|source| errors::register_error(wait, request.doing(), source))?;

@@ -320,7 +320,7 @@ async fn r12_a_nested_transaction_whose_registration_was_undone_is_lost() {
     let mut outer = stand.pool.begin().await.unwrap();
     for undone in [false, true] {
         let id = format!("{undone}");
-        let mut nested = stand.inbox.guard(outer.begin().await.unwrap());
+        let mut nested = stand.inbox.guard(outer.begin().await.unwrap()).await.unwrap();
         run(&mut nested, "SAVEPOINT s").await;
         nested.register_if_new(&message(&id)).await.unwrap();
         if undone {

@@ -184,7 +184,7 @@ impl<T: Stand> TestInbox for OpenedInbox<'_, T> {
             Ok(error) => *error,
             Err(other) => Error::new(ErrorKind::Backend, "begin at a level").with_source(other),
         })?;
-        Ok(self.session(self.inbox.guard(tx)))
+        Ok(self.session(self.inbox.guard(tx).await?))
     }
 
     async fn process(&self, message: &Message, script: &Script) -> Result<Outcome<()>, HandlerError> {

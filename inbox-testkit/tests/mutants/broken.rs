@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use inbox_core::{
-    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, EventType,
+    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, EventType, Guard,
     InboxStore, Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
     register_one_by_one,
 };
@@ -97,7 +97,7 @@ impl BrokenStore {
             }
             Fault::OtherConnection => {
                 let mut other = self.inner.begin(None).await?;
-                let answer = self.inner.register_if_new(&mut other, &request.guarded(false)).await?;
+                let answer = self.inner.register_if_new(&mut other, &request.guard(Guard::Outside)).await?;
                 other.commit().await.expect("the other connection commits");
                 Ok(answer)
             }
@@ -268,8 +268,7 @@ impl InboxStore<PgTx> for BrokenStore {
         }
         let (consumer, id) = self.key(request.consumer, request.message.id());
         let message = self.content(id, request.message);
-        let changed =
-            Register::new(&consumer, &message).wait(self.wait(request.wait)).guarded(request.guarded);
+        let changed = Register::new(&consumer, &message).wait(self.wait(request.wait)).guard(request.guard);
         let answer = self.insert(tx, &changed).await;
         if self.fault == Fault::SettingLeftBehind && answer.is_ok() {
             self.raw(tx, "SET lock_timeout = '7s'").await;
@@ -295,7 +294,7 @@ impl InboxStore<PgTx> for BrokenStore {
                 let mut stopped = None;
                 for message in messages {
                     let single =
-                        Register::new(request.consumer, message).wait(request.wait).guarded(request.guarded);
+                        Register::new(request.consumer, message).wait(request.wait).guard(request.guard);
                     let answer = match &stopped {
                         Some(answer) if self.fault == Fault::BatchStopsAtKnown => Registration::clone(answer),
                         _ => self.register_if_new(tx, &single).await?,
@@ -337,6 +336,10 @@ impl InboxStore<PgTx> for BrokenStore {
 }
 
 impl Transactional<PgTx> for BrokenStore {
+    fn guard<'a>(&'a self, tx: &'a mut PgTx) -> BoxFuture<'a, Result<(), Error>> {
+        self.inner.guard(tx)
+    }
+
     fn commit<'a>(&'a self, mut tx: PgTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         PgTx: 'a,
