@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::places::MySqlStand;
 use crate::{Result, debian, places};
 
 /// One server that tests ask for by name; the name is also what `INBOX_TEST_SKIP` lists.
@@ -25,6 +26,9 @@ enum Program {
     /// `chroot` into, since it needs a newer C library than the machine's.
     PostgresMajor(u32),
     PgBouncer,
+    /// MySQL or MariaDB. The running release's is installed if it has one that fits, else a suite's
+    /// is unpacked.
+    MySql(&'static MySqlStand),
 }
 
 const STANDS: &[Stand] = &[
@@ -33,9 +37,15 @@ const STANDS: &[Stand] = &[
     // For tests that change or end their server: one by URL is shared.
     Stand { name: "postgres_own", by_url: false, part_of: Some("postgres"), program: Program::Postgres },
     Stand { name: "pgbouncer", by_url: false, part_of: None, program: Program::PgBouncer },
+    Stand::mysql(&places::MARIADB_10_11),
+    Stand::own("mariadb_10_11_own", &places::MARIADB_10_11),
+    Stand::mysql(&places::MARIADB_11_8),
+    Stand::own("mariadb_11_8_own", &places::MARIADB_11_8),
+    Stand::mysql(&places::MYSQL),
+    Stand::own("mysql_own", &places::MYSQL),
 ];
 
-/// Where the unpacked major versions come from.
+/// Where most of the unpacked servers come from: it has the newest versions.
 const SUITE: &str = "sid";
 
 pub(crate) fn run() -> Result<()> {
@@ -100,12 +110,11 @@ fn provide(missing: &[&Stand]) -> Result<()> {
     if !packages.is_empty() {
         debian::install(&packages)?;
     }
-    for stand in missing() {
-        if let Program::PostgresMajor(major) = stand.program {
-            let server = format!("postgresql-{major}");
+    for stand in STANDS {
+        let wanted = missing().any(|missing| missing.name == stand.name);
+        if let Some((suite, package, name)) = stand.program.archive().filter(|_| wanted) {
             // initdb runs a shell; the tests' supervisor is a shell script that needs mkdir and rm.
-            let packages = [server.as_str(), "dash", "coreutils"];
-            debian::unpack(SUITE, &packages, &folder.join(places::unpacked_postgres_name(major)))?;
+            debian::unpack(suite, &[&package, "dash", "coreutils"], &folder.join(name))?;
         }
     }
     match missing().next() {
@@ -115,6 +124,15 @@ fn provide(missing: &[&Stand]) -> Result<()> {
 }
 
 impl Stand {
+    const fn mysql(stand: &'static MySqlStand) -> Self {
+        Self { name: stand.name, by_url: true, part_of: None, program: Program::MySql(stand) }
+    }
+
+    /// For tests that change or end their server.
+    const fn own(name: &'static str, stand: &'static MySqlStand) -> Self {
+        Self { name, by_url: false, part_of: Some(stand.name), program: Program::MySql(stand) }
+    }
+
     fn is_in(&self, skipped: &[String]) -> bool {
         skipped.iter().any(|name| name == self.name || Some(name.as_str()) == self.part_of)
     }
@@ -133,6 +151,9 @@ impl Stand {
                 places::installed_postgres(Some(major)).or_else(|| unpacked(major))
             }
             Program::PgBouncer => places::installed_pgbouncer(),
+            Program::MySql(stand) => {
+                stand.installed().or_else(|| stand.unpacked().filter(|_| debian::is_root()))
+            }
         };
         found.map(|path| path.display().to_string())
     }
@@ -144,6 +165,7 @@ impl Stand {
             Program::Postgres => "PostgreSQL (package `postgresql`)".to_owned(),
             Program::PostgresMajor(major) => format!("PostgreSQL {major} (package `postgresql-{major}`)"),
             Program::PgBouncer => "PgBouncer (package `pgbouncer`)".to_owned(),
+            Program::MySql(stand) => format!("{} (package `{}`)", stand.server, stand.package),
         };
         let url = match self.by_url {
             true => format!(", or set {} to a server that may be used for tests", places::url_variable(name)),
@@ -160,6 +182,24 @@ impl Program {
             Self::Postgres => Some("postgresql"),
             Self::PostgresMajor(_) => None,
             Self::PgBouncer => Some("pgbouncer"),
+            // The server alone, without a service and its data.
+            Self::MySql(stand) if stand.name == places::MARIADB_10_11.name => Some("mariadb-server-core"),
+            Self::MySql(_) => None,
+        }
+    }
+
+    /// A suite and its package to unpack, and the name of the folder for it.
+    fn archive(&self) -> Option<(&'static str, String, String)> {
+        match self {
+            Self::Postgres | Self::PgBouncer => None,
+            Self::PostgresMajor(major) => {
+                Some((SUITE, format!("postgresql-{major}"), places::unpacked_postgres_name(*major)))
+            }
+            Self::MySql(stand) => {
+                // The release that has MariaDB 10.11, for machines with a later one.
+                let suite = if stand.name == places::MARIADB_10_11.name { "bookworm" } else { SUITE };
+                Some((suite, format!("{}-core", stand.package), stand.folder.to_owned()))
+            }
         }
     }
 }

@@ -1,68 +1,92 @@
-//! A fresh PostgreSQL database per test, and the removal of those that killed runs left.
+//! A fresh database per test, and the removal of those that killed runs left. The SQL is each engine's.
 //!
 //! A database's name tells whose it is: `inbox_test_<process id>_<number>_<run>`. The run is a
 //! random number, and its owner holds an advisory lock with that number for as long as it lives.
 //! The lock ends with the owner's session, so a database whose lock nobody holds is left over.
 
-use std::collections::HashSet;
+use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use sqlx::pool::PoolOptions;
+use sqlx::{ConnectOptions, Connection as _, Pool};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use url::Url;
 
-use super::{PostgresServer, ServerError};
+use super::ServerError;
 
-/// A database of one test alone, removed when this is dropped, on panic too, with all connections
-/// to it. Keeps its server running.
-///
-/// The removal happens in the background. To be sure that it is done, [`close`](Self::close) it.
+/// How an engine is asked for what the maintenance of test databases takes.
+pub(super) trait Engine: Send + 'static {
+    type Driver: sqlx::Database;
+    /// What a server says of itself.
+    type Version: Send + Sync + 'static;
+    /// In words.
+    const NAME: &str;
+    const PORT: u16;
+
+    fn version(connection: &mut Connection<Self>) -> impl Answer<Self::Version>;
+
+    /// Takes the lock that marks a run's databases as in use, and keeps it with the connection.
+    fn lock(connection: &mut Connection<Self>, run: u32) -> impl Answer<()>;
+
+    /// True while any session holds this run's lock.
+    fn is_locked(pool: &Pool<Self::Driver>, run: u32) -> impl Answer<bool>;
+
+    /// The names of all databases that may be a test's.
+    fn databases(pool: &Pool<Self::Driver>) -> impl Answer<Vec<String>>;
+
+    fn create(pool: &Pool<Self::Driver>, name: &str) -> impl Answer<()>;
+
+    /// Ends the sessions in a database and removes it. Fails when a client connects meanwhile.
+    fn remove(pool: &Pool<Self::Driver>, name: &str) -> impl Answer<()>;
+}
+
+pub(super) trait Answer<T>: Future<Output = Result<T, sqlx::Error>> + Send {}
+
+impl<T, F: Future<Output = Result<T, sqlx::Error>> + Send> Answer<T> for F {}
+
+pub(super) type Connection<E> = <<E as Engine>::Driver as sqlx::Database>::Connection;
+
+type Options<E> = <Connection<E> as sqlx::Connection>::Options;
+
+/// A database of one test alone, removed when this is dropped.
 #[derive(Debug)]
-pub struct Database {
+pub(super) struct Fresh {
     name: String,
     url: String,
-    server: PostgresServer,
+    maintenance: Arc<Maintenance>,
     closed: bool,
 }
 
-impl Database {
-    pub(super) fn new(server: PostgresServer, name: String) -> Self {
-        let url = server.url_of(&name).into();
-        Self { name, url, server, closed: false }
+impl Fresh {
+    /// Makes a database on the server of this URL.
+    pub(super) async fn create(maintenance: &Arc<Maintenance>, server: &Url) -> Result<Self, ServerError> {
+        let name = maintenance.create().await?;
+        let mut url = server.clone();
+        url.set_path(&name);
+        Ok(Self { name, url: url.into(), maintenance: Arc::clone(maintenance), closed: false })
     }
 
-    /// The URL of this database.
-    pub fn url(&self) -> &str {
+    pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The name of this database, a plain identifier.
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The server that it is on.
-    pub fn server(&self) -> &PostgresServer {
-        &self.server
-    }
-
-    /// Ends all connections to the database, removes it, and waits for that.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Maintenance`], such as when prepared transactions are left in it.
-    pub async fn close(mut self) -> Result<(), ServerError> {
+    /// Removes it, and waits for that.
+    pub(super) async fn close(mut self) -> Result<(), ServerError> {
         self.closed = true;
-        self.server.maintenance().remove(&self.name).await
+        self.maintenance.remove(&self.name).await
     }
 }
 
-impl Drop for Database {
+impl Drop for Fresh {
     fn drop(&mut self) {
         if !self.closed {
-            self.server.maintenance().remove_later(&self.name);
+            self.maintenance.remove_later(&self.name);
         }
     }
 }
@@ -80,15 +104,8 @@ enum Request {
     Remove { name: String, reply: Option<oneshot::Sender<Result<(), ServerError>>> },
 }
 
-/// What the server says of itself.
-#[derive(Debug)]
-pub(super) struct Version {
-    pub(super) text: String,
-    pub(super) major: u32,
-}
-
 impl Maintenance {
-    pub(super) async fn start(url: &Url) -> Result<(Self, Version), ServerError> {
+    pub(super) async fn start<E: Engine>(url: &Url) -> Result<(Self, E::Version), ServerError> {
         let url = url.clone();
         let (requests, inbox) = mpsc::unbounded_channel();
         let (ready, started) = oneshot::channel();
@@ -97,7 +114,7 @@ impl Maintenance {
             .spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
                 match runtime {
-                    Ok(runtime) => runtime.block_on(work(&url, inbox, ready)),
+                    Ok(runtime) => runtime.block_on(work::<E>(&url, inbox, ready)),
                     Err(e) => drop(ready.send(Err(ServerError::io("make", "a runtime", e)))),
                 }
             })
@@ -106,19 +123,19 @@ impl Maintenance {
         Ok((Self { requests }, version))
     }
 
-    pub(super) async fn create(&self) -> Result<String, ServerError> {
+    async fn create(&self) -> Result<String, ServerError> {
         let (reply, created) = oneshot::channel();
         let _ = self.requests.send(Request::Create { reply });
         created.await.map_err(|_| ServerError::Stopped)?
     }
 
-    pub(super) async fn remove(&self, name: &str) -> Result<(), ServerError> {
+    async fn remove(&self, name: &str) -> Result<(), ServerError> {
         let (reply, removed) = oneshot::channel();
         let _ = self.requests.send(Request::Remove { name: name.to_owned(), reply: Some(reply) });
         removed.await.map_err(|_| ServerError::Stopped)?
     }
 
-    pub(super) fn remove_later(&self, name: &str) {
+    fn remove_later(&self, name: &str) {
         let _ = self.requests.send(Request::Remove { name: name.to_owned(), reply: None });
     }
 }
@@ -126,18 +143,18 @@ impl Maintenance {
 /// How many databases are created or removed at the same time: each is mostly copying files.
 const AT_ONCE: u32 = 4;
 
-async fn work(
+async fn work<E: Engine>(
     url: &Url,
     mut requests: mpsc::UnboundedReceiver<Request>,
-    ready: oneshot::Sender<Result<Version, ServerError>>,
+    ready: oneshot::Sender<Result<E::Version, ServerError>>,
 ) {
-    let (mut run, version, options) = match open(url).await {
+    let (mut run, version, options) = match open::<E>(url).await {
         Ok(open) => open,
         Err(e) => return drop(ready.send(Err(e))),
     };
-    let pool = PgPoolOptions::new().max_connections(AT_ONCE).connect_lazy_with(options);
+    let pool = PoolOptions::new().max_connections(AT_ONCE).connect_lazy_with(options);
     let mut tasks = JoinSet::new();
-    tasks.spawn(sweep(pool.clone()));
+    tasks.spawn(sweep::<E>(pool.clone()));
     let _ = ready.send(Ok(version));
 
     let mut number = 0_u64;
@@ -152,16 +169,16 @@ async fn work(
                 number += 1;
                 let name = run.database(number);
                 tasks.spawn(async move {
-                    let created = create(&pool, &name).await.map(|()| name.clone());
+                    let created = create::<E>(&pool, &name).await.map(|()| name.clone());
                     // Nobody waits for it any more: the test was cancelled.
                     if let Err(Ok(_)) = reply.send(created) {
-                        let _ = remove(&pool, &name).await;
+                        let _ = remove::<E>(&pool, &name).await;
                     }
                 });
             }
             Request::Remove { name, reply } => {
                 tasks.spawn(async move {
-                    let removed = remove(&pool, &name).await;
+                    let removed = remove::<E>(&pool, &name).await;
                     if let Some(reply) = reply {
                         let _ = reply.send(removed);
                     }
@@ -173,51 +190,42 @@ async fn work(
     tasks.join_all().await;
 }
 
-async fn open(url: &Url) -> Result<(Run, Version, PgConnectOptions), ServerError> {
-    let doing = || format!("connect to PostgreSQL at {}", place(url));
-    let options = PgConnectOptions::from_url(url).map_err(|e| ServerError::maintenance(doing(), e))?;
+async fn open<E: Engine>(url: &Url) -> Result<(Run<E>, E::Version, Options<E>), ServerError> {
+    let doing = || format!("connect to {} at {}", E::NAME, place::<E>(url));
+    let options = Options::<E>::from_url(url).map_err(|e| ServerError::maintenance(doing(), e))?;
     let mut connection = options.connect().await.map_err(|e| ServerError::maintenance(doing(), e))?;
-    let (text, number): (String, i32) = sqlx::query_as(
-        "SELECT current_setting('server_version'), current_setting('server_version_num')::int4",
-    )
-    .fetch_one(&mut connection)
-    .await
-    .map_err(|e| ServerError::maintenance("ask for the server's version", e))?;
-    let version = Version { text, major: number.unsigned_abs() / 10_000 };
-    let mut run = Run { number: fastrand::u32(..), options: options.clone(), connection };
+    let version = E::version(&mut connection)
+        .await
+        .map_err(|e| ServerError::maintenance("ask for the server's version", e))?;
+    let mut run =
+        Run { number: fastrand::u32(..), options: options.clone(), connection, engine: PhantomData };
     run.lock().await?;
     Ok((run, version, options))
 }
 
 /// A URL's host and port, without its user and password.
-fn place(url: &Url) -> String {
-    format!("{}:{}", url.host_str().unwrap_or("a local socket"), url.port().unwrap_or(5432))
+fn place<E: Engine>(url: &Url) -> String {
+    format!("{}:{}", url.host_str().unwrap_or("a local socket"), url.port().unwrap_or(E::PORT))
 }
-
-/// The first key of the owners' advisory locks, which tells them from anybody else's.
-const LOCKS: i32 = i32::from_be_bytes(*b"inbx");
 
 /// The owner of the databases that this process makes on one server.
-struct Run {
+struct Run<E: Engine> {
     number: u32,
-    options: PgConnectOptions,
-    connection: PgConnection,
+    options: Options<E>,
+    connection: Connection<E>,
+    engine: PhantomData<E>,
 }
 
-impl Run {
+impl<E: Engine> Run<E> {
     fn database(&self, number: u64) -> String {
         format!("inbox_test_{}_{number}_{:08x}", std::process::id(), self.number)
     }
 
     /// Takes the lock that marks this run's databases as in use, before there is one.
     async fn lock(&mut self) -> Result<(), ServerError> {
-        sqlx::query("SELECT pg_advisory_lock($1, $2)")
-            .bind(LOCKS)
-            .bind(self.number.cast_signed())
-            .execute(&mut self.connection)
+        E::lock(&mut self.connection, self.number)
             .await
-            .map_err(|e| ServerError::maintenance("lock the run's test databases", e))?;
-        Ok(())
+            .map_err(|e| ServerError::maintenance("lock the run's test databases", e))
     }
 
     /// Takes the lock again if its session was lost, such as to a test that ends all sessions.
@@ -231,25 +239,18 @@ impl Run {
     }
 }
 
-async fn create(pool: &PgPool, name: &str) -> Result<(), ServerError> {
-    // template0: whatever the server's owner put into template1 is not for tests.
-    let sql =
-        format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'C'");
-    sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(pool)
+async fn create<E: Engine>(pool: &Pool<E::Driver>, name: &str) -> Result<(), ServerError> {
+    E::create(pool, name)
         .await
-        .map_err(|e| ServerError::maintenance(format!("create the database {name}"), e))?;
-    Ok(())
+        .map_err(|e| ServerError::maintenance(format!("create the database {name}"), e))
 }
 
-async fn remove(pool: &PgPool, name: &str) -> Result<(), ServerError> {
-    let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+async fn remove<E: Engine>(pool: &Pool<E::Driver>, name: &str) -> Result<(), ServerError> {
     let mut attempts = 3;
     loop {
         attempts -= 1;
-        match sqlx::raw_sql(AssertSqlSafe(sql.clone())).execute(pool).await {
-            Ok(_) => return Ok(()),
-            // FORCE ends the sessions that it sees: a client that connects meanwhile is in the way.
+        match E::remove(pool, name).await {
+            Ok(()) => return Ok(()),
             Err(_) if attempts > 0 => tokio::time::sleep(Duration::from_millis(50)).await,
             Err(e) => return Err(ServerError::maintenance(format!("remove the database {name}"), e)),
         }
@@ -261,25 +262,11 @@ async fn remove(pool: &PgPool, name: &str) -> Result<(), ServerError> {
 /// The list is read first and the locks afterwards: an owner locks before it creates, so a listed
 /// database without a lock has no owner any more. Another run may remove the same database at the
 /// same time, and a role may lack the right to: both fail here, and harm nobody.
-async fn sweep(pool: PgPool) {
-    let names: Vec<String> =
-        sqlx::query_scalar(r"SELECT datname FROM pg_database WHERE datname LIKE 'inbox\_test\_%'")
-            .fetch_all(&pool)
-            .await
-            .unwrap_or_default();
-    if names.is_empty() {
-        return;
-    }
-    // Of any database on the server: an owner may have been given another URL.
-    let locks = sqlx::query_scalar(
-        "SELECT objid::int8 FROM pg_locks
-         WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid::int8 = $1",
-    );
-    let Ok(owners) = locks.bind(i64::from(LOCKS)).fetch_all(&pool).await else { return };
-    let owners: HashSet<i64> = owners.into_iter().collect();
-    for name in names {
-        if run_of(&name).is_some_and(|run| !owners.contains(&i64::from(run))) {
-            let _ = remove(&pool, &name).await;
+async fn sweep<E: Engine>(pool: Pool<E::Driver>) {
+    for name in E::databases(&pool).await.unwrap_or_default() {
+        let Some(run) = run_of(&name) else { continue };
+        if let Ok(false) = E::is_locked(&pool, run).await {
+            let _ = remove::<E>(&pool, &name).await;
         }
     }
 }

@@ -31,8 +31,10 @@ pub enum ServerError {
     },
 
     /// A URL cannot be read: correct it.
-    #[cfg(feature = "postgres")]
-    #[error("{place} is no URL of a server (such as postgres://user@host:5432/postgres)")]
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[error(
+        "{place} is no URL of a server (such as postgres://user@host:5432/postgres or mysql://user@host:3306)"
+    )]
     Url {
         /// The variable, or `the URL` of a call. Never the URL itself, which may hold a password.
         place: String,
@@ -66,7 +68,7 @@ pub enum ServerError {
 
     /// The server does not do what the maintenance of test databases asks for. The source tells
     /// why: a role without `CREATEDB`, too many connections, a server that is gone.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     #[error("could not {doing}")]
     Maintenance {
         /// What was being done, and with what.
@@ -93,7 +95,7 @@ pub enum ServerError {
     },
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 impl ServerError {
     pub(super) fn io(doing: &'static str, path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::Io { doing, path: path.into(), source: Arc::new(source) }

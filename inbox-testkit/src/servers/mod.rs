@@ -43,35 +43,39 @@
 
 mod error;
 #[cfg_attr(
-    not(feature = "postgres"),
-    allow(dead_code, reason = "without an engine only skips are asked for")
+    not(all(feature = "postgres", feature = "mysql")),
+    allow(dead_code, reason = "it knows of each engine, and without one only skips are asked for")
 )]
 mod places;
 pub use error::ServerError;
 
 // What engines share. Only an engine's feature makes use of it.
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "containers", any(feature = "postgres", feature = "mysql")))]
+mod container;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod database;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod installation;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod port;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod server;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 mod supervisor;
 
-#[cfg(feature = "containers")]
-mod container;
-#[cfg(feature = "postgres")]
-mod database;
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod pgbouncer;
 #[cfg(feature = "postgres")]
 mod postgres;
 
-#[cfg(feature = "postgres")]
-pub use database::Database;
+#[cfg(feature = "mysql")]
+pub use mysql::{Flavour, MySqlDatabase, MySqlOptions, MySqlServer, MySqlWanted};
 #[cfg(feature = "postgres")]
 pub use pgbouncer::{PgBouncer, PgBouncerOptions};
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOptions, PostgresServer, Wanted};
+pub use postgres::{Database, PostgresOptions, PostgresServer, Wanted};
 
 /// True when `INBOX_TEST_SKIP`, a list with commas, names this stand: `postgres`, `postgres_18`,
 /// `pgbouncer`, or `postgres_own` (tests for which a server by URL is not enough).

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::time::Instant;
 use url::Url;
 
 use super::installation::Installation;
@@ -85,9 +84,9 @@ impl PgBouncer {
     pub async fn start(server: &PostgresServer, options: PgBouncerOptions) -> Result<Self, ServerError> {
         let programs = places::installed_pgbouncer().ok_or_else(not_found)?;
         let installation = Installation::installed(programs);
-        let mut attempts = port::ATTEMPTS;
+        let mut attempts = port::Attempts::new();
         loop {
-            let port = port::free()?;
+            let port = attempts.port()?;
             let alias = format!("inbox_ready_{:016x}", fastrand::u64(..));
             let plan = Plan::new(installation.clone(), "pgbouncer");
             let file = plan.path("pgbouncer.ini");
@@ -95,17 +94,12 @@ impl PgBouncer {
                 .write("pgbouncer.ini", &options.configuration(server, &alias, port))
                 // It keeps nothing, and what a milder signal means depends on its version.
                 .serve("pgbouncer", &[&file], "KILL")?;
-            attempts -= 1;
             match answers(&own, port, &alias).await {
                 Ok(()) => {
                     let version = version(&own);
                     return Ok(Self { own, port, version, server: server.clone() });
                 }
-                Err(_) if attempts > 0 && port::was_taken(&own.log_tail()) => {}
-                Err(reason) => {
-                    let server = format!("PgBouncer of {installation}");
-                    return Err(ServerError::Start { server, reason, log: own.log_tail() });
-                }
+                Err(reason) => attempts.failed(format!("PgBouncer of {installation}"), &own, reason)?,
             }
         }
     }
@@ -174,20 +168,7 @@ async fn answers(own: &Supervised, port: u16, alias: &str) -> Result<(), String>
         .username("postgres")
         .database(alias)
         .ssl_mode(PgSslMode::Disable);
-    let deadline = Instant::now() + TIMEOUT;
-    let mut last = "it does not answer".to_owned();
-    while Instant::now() < deadline {
-        if own.ended() {
-            return Err("it ended".to_owned());
-        }
-        match tokio::time::timeout(Duration::from_secs(5), ask(&options)).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(e)) => last = e.to_string(),
-            Err(e) => last = e.to_string(),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Err(format!("no answer within {} s ({last})", TIMEOUT.as_secs()))
+    own.answer(TIMEOUT, || async { ask(&options).await.map(Some) }).await
 }
 
 async fn ask(options: &PgConnectOptions) -> Result<(), sqlx::Error> {

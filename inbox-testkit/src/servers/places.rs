@@ -42,14 +42,18 @@ pub(crate) fn unpacked_servers() -> Option<PathBuf> {
         .map(|target| target.join("servers"))
 }
 
-/// The root folder of an unpacked PostgreSQL of this major version, within [`unpacked_servers`]. Only
-/// root can use it, since only root may `chroot`.
-pub(crate) fn unpacked_postgres(major: u32) -> Option<PathBuf> {
-    let root = unpacked_servers()?.join(unpacked_postgres_name(major));
-    let programs = unpacked_postgres_programs(major);
+/// The root folder `name` within [`unpacked_servers`], if it is whole and has these programs, named as
+/// seen from within it. Only root can use it, since only root may `chroot`.
+fn unpacked(name: &str, has_programs: impl Fn(&Path) -> bool, programs: &Path) -> Option<PathBuf> {
+    let root = unpacked_servers()?.join(name);
     let complete = root.join(COMPLETE).is_file()
-        && has_postgres(&root.join(programs.strip_prefix("/").unwrap_or(&programs)));
+        && has_programs(&root.join(programs.strip_prefix("/").unwrap_or(programs)));
     complete.then_some(root)
+}
+
+/// The root folder of an unpacked PostgreSQL of this major version.
+pub(crate) fn unpacked_postgres(major: u32) -> Option<PathBuf> {
+    unpacked(&unpacked_postgres_name(major), has_postgres, &unpacked_postgres_programs(major))
 }
 
 pub(crate) fn unpacked_postgres_name(major: u32) -> String {
@@ -109,6 +113,132 @@ fn major_in(text: &str) -> Option<u32> {
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
+/// A MySQL or MariaDB that tests ask for by name.
+#[derive(Debug)]
+pub(crate) struct MySqlStand {
+    /// What `INBOX_TEST_SKIP` lists.
+    pub(crate) name: &'static str,
+    /// The same in words.
+    pub(crate) server: &'static str,
+    /// The package to install.
+    pub(crate) package: &'static str,
+    /// The root folder of an unpacked one.
+    pub(crate) folder: &'static str,
+    /// Its program, as seen from within that root.
+    pub(crate) program: &'static str,
+    pub(crate) mariadb: bool,
+    /// Of the product's major and minor versions.
+    fits: fn((u32, u32)) -> bool,
+}
+
+pub(crate) const MARIADB_10_11: MySqlStand = MySqlStand {
+    name: "mariadb_10_11",
+    server: "MariaDB 10.11",
+    package: "mariadb-server",
+    folder: "mariadb-10.11",
+    program: "/usr/sbin/mariadbd",
+    mariadb: true,
+    fits: |number| number == (10, 11),
+};
+
+/// The first long-term release with `innodb_snapshot_isolation` on.
+pub(crate) const MARIADB_11_8: MySqlStand = MySqlStand {
+    name: "mariadb_11_8",
+    server: "MariaDB 11.8 or later",
+    package: "mariadb-server",
+    folder: "mariadb-11.8",
+    program: "/usr/sbin/mariadbd",
+    mariadb: true,
+    fits: |number| number >= (11, 8),
+};
+
+pub(crate) const MYSQL: MySqlStand = MySqlStand {
+    name: "mysql",
+    server: "MySQL 8.0 or later",
+    package: "mysql-server",
+    folder: "mysql",
+    program: "/usr/sbin/mysqld",
+    mariadb: false,
+    fits: |number| number >= (8, 0),
+};
+
+impl MySqlStand {
+    pub(crate) fn fits(&self, version: MySqlVersion) -> bool {
+        version.mariadb == self.mariadb && (self.fits)(version.number)
+    }
+
+    /// The program of an installed server.
+    pub(crate) fn installed(&self) -> Option<PathBuf> {
+        let beside_others = [
+            "/usr/libexec",
+            "/usr/local/mysql/bin",
+            "/opt/homebrew/opt/mariadb@10.11/bin",
+            "/opt/homebrew/opt/mariadb/bin",
+            "/opt/homebrew/opt/mysql/bin",
+        ];
+        let folders: Vec<_> = common_folders().into_iter().chain(beside_others.map(PathBuf::from)).collect();
+        self.installed_in(&folders)
+    }
+
+    /// The first program in these folders that says to be this server. Both products have a `mysqld`.
+    pub(crate) fn installed_in(&self, folders: &[PathBuf]) -> Option<PathBuf> {
+        let programs = folders.iter().flat_map(|folder| ["mariadbd", "mysqld"].map(|name| folder.join(name)));
+        programs.filter(|program| program.is_file()).find(|program| self.is(program))
+    }
+
+    fn is(&self, program: &Path) -> bool {
+        MySqlVersion::of(program).is_some_and(|version| self.fits(version))
+            && (!self.mariadb || system_tables(program).is_some())
+    }
+
+    /// The root folder of an unpacked server. What it is, only the running server tells: a program
+    /// that needs a root of its own cannot be asked from outside.
+    pub(crate) fn unpacked(&self) -> Option<PathBuf> {
+        unpacked(self.folder, Path::is_file, Path::new(self.program))
+    }
+}
+
+/// The files that make MariaDB's system tables, as seen from its program's folder. MySQL has them
+/// in its program. MariaDB's own script for it needs programs of other packages.
+pub(crate) fn system_tables(program: &Path) -> Option<[String; 3]> {
+    let programs = program.parent()?;
+    let named = |folder: &str, product: &str| {
+        ["system_tables", "performance_tables", "system_tables_data"]
+            .map(|tables| format!("../share/{folder}/{product}_{tables}.sql"))
+    };
+    [
+        named("mariadb", "mariadb"),
+        named("mysql", "mariadb"),
+        named("mariadb", "mysql"),
+        named("mysql", "mysql"),
+    ]
+    .into_iter()
+    .find(|files| files.iter().all(|file| programs.join(file).is_file()))
+}
+
+/// What a server says of itself, as a program or in `SELECT VERSION()`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MySqlVersion {
+    pub(crate) mariadb: bool,
+    /// Major and minor.
+    pub(crate) number: (u32, u32),
+}
+
+impl MySqlVersion {
+    /// The version in `mysqld  Ver 9.7.4 for Linux …`, or `10.11.14-MariaDB-0+deb12u2`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let number = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+        let mut parts = number.split(|c: char| !c.is_ascii_digit());
+        let number = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Self { mariadb: text.contains("MariaDB"), number })
+    }
+
+    fn of(program: &Path) -> Option<Self> {
+        let output = Command::new(program).args(["--no-defaults", "--version"]).output().ok()?;
+        Self::parse(&String::from_utf8(output.stdout).ok()?)
+    }
+}
+
 /// The folder of an installed PgBouncer.
 pub(crate) fn installed_pgbouncer() -> Option<PathBuf> {
     common_folders().into_iter().find(|folder| folder.join("pgbouncer").is_file())
@@ -135,6 +265,27 @@ mod tests {
         assert_eq!(major_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n"), Some(15));
         assert_eq!(major_in("postgres (PostgreSQL) 19beta1\n"), Some(19));
         assert_eq!(major_in("something else"), None);
+    }
+
+    #[test]
+    fn a_mysqld_tells_mariadb_from_mysql() {
+        let mysql = MySqlVersion::parse("/usr/sbin/mysqld  Ver 9.7.4 for Linux on x86_64 ((Debian))\n");
+        assert_eq!(mysql, Some(MySqlVersion { mariadb: false, number: (9, 7) }));
+        let mariadb = MySqlVersion::parse("mysqld  Ver 10.11.14-MariaDB-0+deb12u2 for debian-linux-gnu\n");
+        assert_eq!(mariadb, Some(MySqlVersion { mariadb: true, number: (10, 11) }));
+        assert_eq!(MySqlVersion::parse("something else"), None);
+    }
+
+    #[test]
+    fn a_stand_of_mysql_takes_no_mariadb() {
+        let fitting = |text: &str| {
+            let version = MySqlVersion::parse(text).expect("a version");
+            [MARIADB_10_11, MARIADB_11_8, MYSQL].map(|stand| stand.fits(version))
+        };
+        assert_eq!(fitting("10.11.14-MariaDB-0+deb12u2"), [true, false, false]);
+        assert_eq!(fitting("12.0.2-MariaDB"), [false, true, false]);
+        assert_eq!(fitting("8.4.6"), [false, false, true]);
+        assert_eq!(fitting("5.7.44"), [false; 3]);
     }
 
     #[test]

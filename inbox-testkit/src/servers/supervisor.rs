@@ -11,8 +11,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::ServerError;
 use super::installation::{Installation, is_root};
@@ -49,6 +51,22 @@ impl Plan {
         self
     }
 
+    /// Makes a folder in the folder.
+    #[cfg(feature = "mysql")]
+    pub(super) fn folder(mut self, name: &str) -> Self {
+        self.steps.push(format!("mkdir {}", quoted(name)));
+        self
+    }
+
+    /// As [`run`](Self::run), with the text of these files as the program's input.
+    #[cfg(feature = "mysql")]
+    pub(super) fn run_on(mut self, files: &[String], program: &str, args: &[&str]) -> Self {
+        let files: String = files.iter().map(|file| format!(" {}", quoted(file))).collect();
+        let command = self.command(program, args);
+        self.steps.push(format!("cat{files} | {command}"));
+        self
+    }
+
     /// Runs one of the installation's programs to its end, before the server starts.
     pub(super) fn run(mut self, program: &str, args: &[&str]) -> Self {
         let command = self.command(program, args);
@@ -73,7 +91,7 @@ impl Plan {
                 .spawn(move || follow(child, stdout, &sender))
                 .map_err(|e| ServerError::io("start a thread for", &outside, e))?;
         }
-        Ok(Supervised { life, state, folder: outside })
+        Ok(Supervised { life, state, folder: outside, inside: self.folder })
     }
 
     fn command(&self, program: &str, args: &[&str]) -> String {
@@ -197,6 +215,8 @@ pub(super) struct Supervised {
     life: Option<ChildStdin>,
     state: watch::Receiver<State>,
     folder: PathBuf,
+    /// The same folder as the server sees it.
+    inside: PathBuf,
 }
 
 impl Supervised {
@@ -206,13 +226,41 @@ impl Supervised {
     }
 
     /// True once the server has ended by itself, or could not be started.
-    pub(super) fn ended(&self) -> bool {
+    fn ended(&self) -> bool {
         self.state.borrow().ended
+    }
+
+    /// The path of a file in the server's folder, as the server sees it.
+    pub(super) fn path(&self, name: &str) -> String {
+        self.inside.join(name).display().to_string()
     }
 
     /// The server's folder, as this process sees it.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Waits until the server answers, or tells why it does not. `ask` gives `None` when the server that
+    /// answers is not this one: another process may have taken the port.
+    pub(super) async fn answer<T, F>(&self, timeout: Duration, ask: impl Fn() -> F) -> Result<T, String>
+    where
+        F: Future<Output = Result<Option<T>, sqlx::Error>>,
+    {
+        let deadline = Instant::now() + timeout;
+        let mut last = "it does not answer".to_owned();
+        while Instant::now() < deadline {
+            if self.ended() {
+                return Err("it ended".to_owned());
+            }
+            match tokio::time::timeout(Duration::from_secs(5), ask()).await {
+                Ok(Ok(Some(answer))) => return Ok(answer),
+                Ok(Ok(None)) => last = "another server answers on its port".to_owned(),
+                Ok(Err(e)) => last = e.to_string(),
+                Err(e) => last = e.to_string(),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(format!("no answer within {} s ({last})", timeout.as_secs()))
     }
 
     /// The last lines of the server's log, or what the shell said.
@@ -259,8 +307,6 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
     #[test]

@@ -1,18 +1,20 @@
 //! PostgreSQL: given by URL, installed, unpacked, or in a container.
 
-use std::collections::HashMap;
+mod database;
+
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions as _, Connection as _};
-use tokio::sync::OnceCell;
-use tokio::time::Instant;
 use url::Url;
 
-use super::database::{Database, Maintenance};
+pub use database::Database;
+use database::PostgresEngine;
+
 use super::installation::{Installation, is_root};
+use super::server::{Advice, Server, Shared, parse};
 use super::supervisor::{Plan, Supervised};
 use super::{ServerError, places, port};
 
@@ -66,17 +68,7 @@ impl std::fmt::Display for Wanted {
 /// A server that was started here ends with its last clone and last [`Database`], or with the process.
 #[derive(Clone)]
 pub struct PostgresServer {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    url: Url,
-    version: String,
-    major: u32,
-    maintenance: Maintenance,
-    own: Mutex<Option<Supervised>>,
-    #[cfg(feature = "containers")]
-    _container: Option<super::container::Running>,
+    server: Arc<Server<PostgresEngine>>,
 }
 
 impl PostgresServer {
@@ -92,16 +84,14 @@ impl PostgresServer {
     /// Any [`ServerError`]; [`ServerError::NotFound`] when there is no such server, and then the
     /// test fails unless [`skip_requested`](super::skip_requested) names its stand.
     pub async fn shared(wanted: Wanted) -> Result<Self, ServerError> {
-        type Shared = Arc<OnceCell<Result<PostgresServer, ServerError>>>;
-        static SERVERS: LazyLock<Mutex<HashMap<Wanted, Shared>>> = LazyLock::new(Mutex::default);
-
-        let server: Shared =
-            SERVERS.lock().unwrap_or_else(PoisonError::into_inner).entry(wanted).or_default().clone();
-        let started = server.get_or_init(async || match Self::given(wanted).await? {
-            Some(server) => Ok(server),
-            None => PostgresOptions::new(wanted).start().await,
-        });
-        started.await.clone()
+        static SERVERS: Shared<Wanted, PostgresServer> = Shared::new();
+        let start = async {
+            match Self::given(wanted).await? {
+                Some(server) => Ok(server),
+                None => PostgresOptions::new(wanted).start().await,
+            }
+        };
+        SERVERS.get(wanted, start).await
     }
 
     /// A running server by its URL, whose role may create databases. It is never stopped here.
@@ -110,14 +100,14 @@ impl PostgresServer {
     ///
     /// [`ServerError::Url`], or [`ServerError::Maintenance`] when it cannot be reached.
     pub async fn at(url: &str) -> Result<Self, ServerError> {
-        Self::connect(parse(url, "the URL")?, None).await
+        Ok(Server::at(parse(url, "the URL")?).await?.into())
     }
 
     /// The server that the environment gives, if it does.
     async fn given(wanted: Wanted) -> Result<Option<Self>, ServerError> {
         for variable in [wanted.url_variable(), Wanted::Any.url_variable()] {
             let Some(url) = places::given_url(&variable) else { continue };
-            let server = Self::connect(parse(&url, &variable)?, None).await?;
+            let server = Self::from(Server::at(parse(&url, &variable)?).await?);
             if wanted.accepts(server.major()) {
                 return Ok(Some(server));
             }
@@ -133,62 +123,29 @@ impl PostgresServer {
         Ok(None)
     }
 
-    async fn connect(url: Url, own: Option<Supervised>) -> Result<Self, ServerError> {
-        let (maintenance, version) = Maintenance::start(&url).await?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                url,
-                major: version.major,
-                version: version.text,
-                maintenance,
-                own: Mutex::new(own),
-                #[cfg(feature = "containers")]
-                _container: None,
-            }),
-        })
-    }
-
-    #[cfg(feature = "containers")]
-    pub(super) async fn in_container(
-        url: Url,
-        container: super::container::Running,
-    ) -> Result<Self, ServerError> {
-        let (maintenance, version) = Maintenance::start(&url).await?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                url,
-                major: version.major,
-                version: version.text,
-                maintenance,
-                own: Mutex::new(None),
-                _container: Some(container),
-            }),
-        })
-    }
-
     /// The URL of the server's maintenance database, with a role that may create databases.
     pub fn url(&self) -> &str {
-        self.inner.url.as_str()
+        self.server.url().as_str()
     }
 
     /// The version in the server's own words, such as `15.18 (Debian 15.18-0+deb12u1)`.
     pub fn version(&self) -> &str {
-        &self.inner.version
+        &self.server.version().text
     }
 
     /// The major version, such as 15.
     pub fn major(&self) -> u32 {
-        self.inner.major
+        self.server.version().major
     }
 
     /// The process id of a server that was started here, for tests that kill it.
     pub fn process_id(&self) -> Option<u32> {
-        self.own().as_ref().and_then(Supervised::pid)
+        self.server.process_id()
     }
 
     /// The folder of a server that was started here: its data in `data`, its log in `log`.
     pub fn folder(&self) -> Option<PathBuf> {
-        self.own().as_ref().map(|own| own.folder().to_path_buf())
+        self.server.folder()
     }
 
     /// A new, empty database (UTF-8, collation C) of this test alone.
@@ -197,44 +154,34 @@ impl PostgresServer {
     ///
     /// [`ServerError::Maintenance`], or [`ServerError::Stopped`] after [`stop`](Self::stop).
     pub async fn fresh_database(&self) -> Result<Database, ServerError> {
-        let name = self.inner.maintenance.create().await?;
-        Ok(Database::new(self.clone(), name))
+        Ok(Database::new(self.clone(), self.server.fresh().await?))
     }
 
     /// Stops a server that was started here, and waits until its process and its folder are gone.
     /// A server given by URL is left running.
     pub async fn stop(self) {
-        let own = self.own().take();
-        if let Some(own) = own {
-            own.stop().await;
-        }
-    }
-
-    pub(super) fn maintenance(&self) -> &Maintenance {
-        &self.inner.maintenance
+        self.server.stop().await;
     }
 
     /// The URL of another database on this server.
     pub(super) fn url_of(&self, database: &str) -> Url {
-        let mut url = self.inner.url.clone();
+        let mut url = self.server.url().clone();
         url.set_path(database);
         url
     }
+}
 
-    fn own(&self) -> std::sync::MutexGuard<'_, Option<Supervised>> {
-        self.inner.own.lock().unwrap_or_else(PoisonError::into_inner)
+impl From<Server<PostgresEngine>> for PostgresServer {
+    fn from(server: Server<PostgresEngine>) -> Self {
+        Self { server: Arc::new(server) }
     }
 }
 
 impl std::fmt::Debug for PostgresServer {
     /// Without the URL, which may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PostgresServer").field("version", &self.inner.version).finish_non_exhaustive()
+        f.debug_struct("PostgresServer").field("version", &self.version()).finish_non_exhaustive()
     }
-}
-
-fn parse(url: &str, place: &str) -> Result<Url, ServerError> {
-    Url::parse(url).map_err(|source| ServerError::Url { place: place.to_owned(), source })
 }
 
 /// What a test server is told: `(name, value, reason)`, appended to its `postgresql.conf`.
@@ -311,7 +258,7 @@ impl PostgresOptions {
             return Err(self.not_found());
         };
         let (url, own) = self.run(&installation).await?;
-        let server = PostgresServer::connect(url, Some(own)).await?;
+        let server = PostgresServer::from(Server::started(url, own).await?);
         if !self.wanted.accepts(server.major()) {
             return Err(ServerError::WrongVersion {
                 server: self.wanted.to_string(),
@@ -323,9 +270,9 @@ impl PostgresOptions {
     }
 
     async fn run(&self, installation: &Installation) -> Result<(Url, Supervised), ServerError> {
-        let mut attempts = port::ATTEMPTS;
+        let mut attempts = port::Attempts::new();
         loop {
-            let port = port::free()?;
+            let port = attempts.port()?;
             let plan = Plan::new(installation.clone(), "postgres");
             let data = plan.path("data");
             let own = plan
@@ -333,13 +280,10 @@ impl PostgresOptions {
                 .write("data/postgresql.conf", &self.configuration(port))
                 // SIGQUIT is the immediate shutdown: there is nothing to flush for later.
                 .serve("postgres", &["-D", &data], "QUIT")?;
-            attempts -= 1;
-            match answers(&own, port, &data).await {
+            match answers(&own, port).await {
                 Ok(url) => return Ok((url, own)),
-                Err(_) if attempts > 0 && port::was_taken(&own.log_tail()) => {}
                 Err(reason) => {
-                    let server = format!("{} of {installation}", self.wanted);
-                    return Err(ServerError::Start { server, reason, log: own.log_tail() });
+                    attempts.failed(format!("{} of {installation}", self.wanted), &own, reason)?;
                 }
             }
         }
@@ -375,38 +319,19 @@ impl PostgresOptions {
     }
 
     fn not_found(&self) -> ServerError {
-        let server = self.wanted.to_string();
         let package = match self.wanted {
             Wanted::Any => "postgresql".to_owned(),
             Wanted::Major(major) => format!("postgresql-{major}"),
         };
-        let variable = self.wanted.url_variable();
-        // Whoever gave a URL is not to be told to give one.
-        let (instead, stand) = match places::given_url(&variable) {
-            Some(_) => (
-                format!(
-                    "the one that {variable} gives is shared, and not for tests that change or end theirs: "
-                ),
-                Self::OWN.to_owned(),
-            ),
-            None => (
-                format!("set {variable} to the URL of a server that tests may use, or "),
-                self.wanted.stand(),
-            ),
+        let advice = Advice {
+            server: &self.wanted.to_string(),
+            package: &package,
+            variable: &self.wanted.url_variable(),
+            stand: &self.wanted.stand(),
+            own_stand: Self::OWN,
+            programs: self.programs.as_deref(),
         };
-        let root = if is_root() { "" } else { " (as root: only root can run an unpacked server)" };
-        let looked = match &self.programs {
-            Some(folders) => format!("; looked in {folders:?} only"),
-            None => String::new(),
-        };
-        ServerError::NotFound {
-            advice: format!(
-                "{instead}install {server} (package `{package}`), or run `cargo xtask servers` in a checkout of \
-                 inbox{root}, or enable the feature `containers` of inbox-testkit where a container engine runs, \
-                 or leave its tests out with INBOX_TEST_SKIP={stand}{looked}"
-            ),
-            server,
-        }
+        advice.not_found()
     }
 }
 
@@ -429,33 +354,18 @@ fn unpacked(major: u32) -> Option<Installation> {
     Some(Installation::unpacked(root, places::unpacked_postgres_programs(major)))
 }
 
-/// Waits until the server answers, and is the one with this data: another process may have taken
-/// the port, with a PostgreSQL of its own. Its URL, or the reason why not.
-async fn answers(own: &Supervised, port: u16, data: &str) -> Result<Url, String> {
+/// Waits until the server answers, and is the one with its data. Its URL, or the reason why not.
+async fn answers(own: &Supervised, port: u16) -> Result<Url, String> {
     let options = PgConnectOptions::new_without_pgpass()
         .host("127.0.0.1")
         .port(port)
         .username("postgres")
         .database("postgres")
         .ssl_mode(PgSslMode::Disable);
-    let deadline = Instant::now() + START_TIMEOUT;
-    let mut last = "it does not answer".to_owned();
-    while Instant::now() < deadline {
-        if own.ended() {
-            return Err("it ended".to_owned());
-        }
-        match tokio::time::timeout(Duration::from_secs(5), data_directory(&options)).await {
-            Ok(Ok(found)) if found == data => {
-                let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-                return Url::parse(&url).map_err(|e| e.to_string());
-            }
-            Ok(Ok(_)) => last = format!("another server answers on port {port}"),
-            Ok(Err(e)) => last = e.to_string(),
-            Err(e) => last = e.to_string(),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    Err(format!("no answer within {} s ({last})", START_TIMEOUT.as_secs()))
+    let data = own.path("data");
+    let ask = || async { Ok((data_directory(&options).await? == data).then_some(())) };
+    own.answer(START_TIMEOUT, ask).await?;
+    Url::parse(&format!("postgres://postgres@127.0.0.1:{port}/postgres")).map_err(|e| e.to_string())
 }
 
 async fn data_directory(options: &PgConnectOptions) -> Result<String, sqlx::Error> {
