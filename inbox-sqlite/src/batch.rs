@@ -6,38 +6,40 @@
 use std::collections::{HashMap, HashSet};
 
 use inbox_core::{BatchPlan, Error, ErrorKind, Message, MessageId, Original, RegisterBatch, Registration};
-use rusqlite::Connection;
 
+use crate::driver::Driver;
 use crate::errors::statement_error;
-use crate::register::{Found, insert_or_read, read_original};
+use crate::register::{Found, insert_or_read};
 use crate::statements::Statements;
 
 /// Registers a batch on a connection that is in a transaction; answers by position.
-pub(crate) fn register_batch(
-    conn: &Connection,
+pub(crate) async fn register_batch<D: Driver>(
+    conn: &mut D,
     sql: &Statements,
     request: &RegisterBatch<'_>,
 ) -> Result<Vec<Registration>, Error> {
-    let failed = |source| statement_error(conn, sql, request.doing(), source);
     let plan = BatchPlan::new(request.messages);
     let mut new: HashSet<&str> = HashSet::new();
     let mut originals: HashMap<String, Original> = HashMap::new();
 
     for &message in plan.distinct() {
         let id = message.id().as_str();
-        match insert_or_read(conn, sql, request.consumer, message).map_err(failed)? {
-            Found::Inserted => drop(new.insert(id)),
-            Found::Original(original) => drop(originals.insert(id.to_owned(), original)),
-            Found::Nothing => {
+        match insert_or_read(conn, sql, request.consumer, message).await {
+            Ok(Found::Inserted) => drop(new.insert(id)),
+            Ok(Found::Original(original)) => drop(originals.insert(id.to_owned(), original)),
+            Ok(Found::Nothing) => {
                 return Err(Error::new(ErrorKind::Unconfirmed, request.doing())
                     .with_detail(format!("message {id:?}")));
             }
+            Err(source) => return Err(statement_error(conn, sql, request.doing(), source).await),
         }
     }
     if plan.has_repeats() {
         for id in repeated(request.messages).filter(|id| new.contains(id.as_str())) {
-            let original = read_original(conn, sql, request.consumer, id).map_err(failed)?;
-            originals.extend(original.map(|original| (id.as_str().to_owned(), original)));
+            match conn.original(sql, request.consumer, id).await {
+                Ok(original) => originals.extend(original.map(|original| (id.as_str().to_owned(), original))),
+                Err(source) => return Err(statement_error(conn, sql, request.doing(), source).await),
+            }
         }
     }
     plan.answer(&request.doing(), &new, &originals)

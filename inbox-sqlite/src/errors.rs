@@ -1,177 +1,106 @@
 //! Which kind an error of SQLite is: decided by result code, never by text (R13).
 
-use std::error::Error as _;
-use std::ffi::c_int;
-
 use inbox_core::{Error, ErrorKind};
-use rusqlite::{Connection, ffi};
 
+use crate::driver::Driver;
 use crate::statements::Statements;
 
-/// The kind of an error that rusqlite reports, outside of a COMMIT.
-///
-/// | result code | kind | why |
-/// |---|---|---|
-/// | `BUSY` and its variants but one | `Busy` | another connection writes and did not end within the wait |
-/// | `BUSY_SNAPSHOT` (517) | `Retryable` | a read came first and its snapshot is old: no wait helps, only a new transaction does |
-/// | `LOCKED`, `PROTOCOL` | `Retryable` | a conflict in a shared cache; a race for the log's locks |
-/// | `CANTOPEN`, `READONLY_DBMOVED` | `Unavailable` | the file is not there, or no longer where it was |
-/// | `READONLY` | `Schema` | the database cannot be written: nothing will change until someone mends it |
-/// | `FULL`, `IOERR`, `NOMEM`, `CORRUPT`, `NOTADB`, any other; no code | `Backend` | see the source |
-///
-/// The inbox's own statements that fail with `ERROR` are `Schema` if the table is not what it should
-/// be; the code itself says nothing. At COMMIT, `IOERR` and `NOMEM` are `UnknownOutcome`.
-pub fn kind_of(error: &rusqlite::Error) -> ErrorKind {
-    extended_code(error).map_or(ErrorKind::Backend, kind_of_code)
+// From <https://sqlite.org/rescode.html>. Not the drivers' names for them, so that neither is needed.
+pub(crate) const ERROR: i32 = 1;
+pub(crate) const BUSY: i32 = 5;
+const LOCKED: i32 = 6;
+const NOMEM: i32 = 7;
+pub(crate) const READONLY: i32 = 8;
+const IOERR: i32 = 10;
+const CANTOPEN: i32 = 14;
+const PROTOCOL: i32 = 15;
+const BUSY_SNAPSHOT: i32 = 517;
+const READONLY_DBMOVED: i32 = 1032;
+
+/// An error of one driver.
+pub(crate) trait DriverError: std::error::Error + Send + Sync + 'static {
+    /// The extended result code, if SQLite itself reported the error.
+    fn extended_code(&self) -> Option<i32>;
+
+    /// The primary result code, if SQLite itself reported the error.
+    fn primary_code(&self) -> Option<i32> {
+        self.extended_code().map(|code| code & 0xff)
+    }
+
+    /// The kind, outside of a COMMIT.
+    fn kind(&self) -> ErrorKind {
+        self.extended_code().map_or(ErrorKind::Backend, kind_of_code)
+    }
 }
 
-/// Whether running the whole transaction again may succeed.
+fn kind_of_code(extended_code: i32) -> ErrorKind {
+    match (extended_code & 0xff, extended_code) {
+        (_, BUSY_SNAPSHOT) => ErrorKind::Retryable,
+        (BUSY, _) => ErrorKind::Busy,
+        (LOCKED | PROTOCOL, _) => ErrorKind::Retryable,
+        (CANTOPEN, _) | (_, READONLY_DBMOVED) => ErrorKind::Unavailable,
+        (READONLY, _) => ErrorKind::Schema,
+        _ => ErrorKind::Backend,
+    }
+}
+
+/// The inbox's error for one of the driver, with the source kept.
+pub(crate) fn to_error(doing: impl Into<String>, source: impl DriverError) -> Error {
+    Error::new(source.kind(), doing).with_source(source)
+}
+
+/// The error of a failed COMMIT.
 ///
-/// For handlers' own errors, in [`Inbox::process_retrying`](inbox_core::Inbox::process_retrying).
-/// Running only the statement again does not help: inside a transaction that has read, `SQLITE_BUSY`
-/// comes back until the transaction is over.
-///
-/// ```
-/// # use rusqlite::{Error, ffi};
-/// let busy = Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None);
-/// assert!(inbox_sqlite::is_retryable(&busy));
-/// assert!(!inbox_sqlite::is_retryable(&Error::QueryReturnedNoRows));
-/// ```
-pub fn is_retryable(error: &rusqlite::Error) -> bool {
-    kind_of(error).is_retryable()
+/// After most errors SQLite has not committed, and a rollback follows (<https://sqlite.org/lang_transaction.html>):
+/// `BUSY` and `CONSTRAINT_FOREIGNKEY` leave the transaction open, `FULL` means that the commit record
+/// was not written. `IOERR` and `NOMEM` are another matter. SQLite rolls back in memory, but the
+/// commit record may already stand in the log (the sync after it failed), or the rollback journal
+/// may already be gone, and recovery after a crash would then find a committed transaction.
+pub(crate) fn commit_error(doing: impl Into<String>, source: impl DriverError) -> Error {
+    match source.primary_code() {
+        Some(IOERR | NOMEM) => Error::new(ErrorKind::UnknownOutcome, doing)
+            .with_detail("SQLite failed while it wrote the commit")
+            .with_source(source),
+        _ => to_error(doing, source),
+    }
 }
 
-/// The extended result code, if SQLite itself reported the error.
-///
-/// Read from the source: not every version of rusqlite has the second variant that carries a code.
-pub(crate) fn extended_code(error: &rusqlite::Error) -> Option<c_int> {
-    error.source()?.downcast_ref::<ffi::Error>().map(|error| error.extended_code)
-}
-
-/// The primary result code, if SQLite itself reported the error.
-pub(crate) fn primary_code(error: &rusqlite::Error) -> Option<c_int> {
-    extended_code(error).map(|code| code & 0xff)
-}
-
-/// An error of rusqlite's type that this crate raises itself.
-pub(crate) fn raise(code: c_int, text: impl Into<String>) -> rusqlite::Error {
-    rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(text.into()))
-}
-
-/// The inbox's error for one of SQLite, with the source kept.
-pub(crate) fn to_error(doing: impl Into<String>, source: rusqlite::Error) -> Error {
-    Error::new(kind_of(&source), doing).with_source(source)
+/// The error of a transaction that is not the one that was begun any more, or lost a registration.
+pub(crate) fn lost(doing: impl Into<String>, detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing).with_detail(detail)
 }
 
 /// As [`to_error`], for a statement of ours on the inbox's table: the generic code `SQLITE_ERROR`
 /// is `Schema` if the table is missing or lacks a column.
-pub(crate) fn statement_error(
-    conn: &Connection,
+pub(crate) async fn statement_error<D: Driver>(
+    conn: &mut D,
     sql: &Statements,
     doing: impl Into<String>,
-    source: rusqlite::Error,
+    source: D::Error,
 ) -> Error {
-    let generic = primary_code(&source) == Some(ffi::SQLITE_ERROR);
-    match generic.then(|| fault_of_table(conn, sql)).flatten() {
+    let fault = match source.primary_code() {
+        Some(ERROR) => fault_of_table(conn, sql).await,
+        _ => None,
+    };
+    match fault {
         Some(fault) => Error::new(ErrorKind::Schema, doing).with_detail(fault).with_source(source),
         None => to_error(doing, source),
     }
 }
 
 /// What is wrong with a table on which our statements do not even compile.
-fn fault_of_table(conn: &Connection, sql: &Statements) -> Option<String> {
-    let compiles = |text: &str| match conn.prepare(text) {
-        Ok(_) => true,
-        Err(error) => primary_code(&error) != Some(ffi::SQLITE_ERROR),
-    };
-    if compiles(&sql.read_original) && compiles(&sql.insert) {
+async fn fault_of_table<D: Driver>(conn: &mut D, sql: &Statements) -> Option<String> {
+    if compiles(conn, &sql.read_original).await && compiles(conn, &sql.insert).await {
         return None;
     }
     let table = &sql.table;
-    let exists = compiles(&format!("SELECT 1 FROM {}", table.quoted()));
-    Some(if exists {
+    Some(if compiles(conn, &format!("SELECT 1 FROM {}", table.quoted())).await {
         format!("the table {table} lacks a column of the inbox; run verify")
     } else {
         format!("there is no table {table}; run create_schema")
     })
 }
 
-fn kind_of_code(extended_code: c_int) -> ErrorKind {
-    match (extended_code & 0xff, extended_code) {
-        (_, ffi::SQLITE_BUSY_SNAPSHOT) => ErrorKind::Retryable,
-        (ffi::SQLITE_BUSY, _) => ErrorKind::Busy,
-        (ffi::SQLITE_LOCKED | ffi::SQLITE_PROTOCOL, _) => ErrorKind::Retryable,
-        (ffi::SQLITE_CANTOPEN, _) | (_, ffi::SQLITE_READONLY_DBMOVED) => ErrorKind::Unavailable,
-        (ffi::SQLITE_READONLY, _) => ErrorKind::Schema,
-        _ => ErrorKind::Backend,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use inbox_core::TableName;
-
-    use super::*;
-
-    #[test]
-    fn r13_every_code_of_the_table_has_its_kind() {
-        for (code, kind) in [
-            (ffi::SQLITE_BUSY, ErrorKind::Busy),
-            (ffi::SQLITE_BUSY_RECOVERY, ErrorKind::Busy),
-            (ffi::SQLITE_BUSY_TIMEOUT, ErrorKind::Busy),
-            (ffi::SQLITE_BUSY_SNAPSHOT, ErrorKind::Retryable),
-            (ffi::SQLITE_LOCKED, ErrorKind::Retryable),
-            (ffi::SQLITE_LOCKED_SHAREDCACHE, ErrorKind::Retryable),
-            (ffi::SQLITE_PROTOCOL, ErrorKind::Retryable),
-            (ffi::SQLITE_CANTOPEN, ErrorKind::Unavailable),
-            (ffi::SQLITE_CANTOPEN_ISDIR, ErrorKind::Unavailable),
-            (ffi::SQLITE_READONLY, ErrorKind::Schema),
-            (ffi::SQLITE_READONLY_DIRECTORY, ErrorKind::Schema),
-            (ffi::SQLITE_READONLY_DBMOVED, ErrorKind::Unavailable),
-            (ffi::SQLITE_FULL, ErrorKind::Backend),
-            (ffi::SQLITE_IOERR_FSYNC, ErrorKind::Backend),
-            (ffi::SQLITE_NOMEM, ErrorKind::Backend),
-            (ffi::SQLITE_CORRUPT, ErrorKind::Backend),
-            (ffi::SQLITE_NOTADB, ErrorKind::Backend),
-            (ffi::SQLITE_CONSTRAINT_FOREIGNKEY, ErrorKind::Backend),
-            (ffi::SQLITE_ERROR, ErrorKind::Backend),
-        ] {
-            let error = to_error("try", raise(code, "text that decides nothing: database is locked"));
-            assert_eq!(error.kind(), kind, "{code}");
-            assert_eq!(kind_of(&raise(code, "")), kind, "{code}");
-            assert_eq!(is_retryable(&raise(code, "")), kind.is_retryable(), "{code}");
-        }
-    }
-
-    #[test]
-    fn b51_the_source_keeps_517_apart_from_5() {
-        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT] {
-            let error = to_error("try", raise(code, ""));
-            let source = error.source().and_then(|source| source.downcast_ref::<rusqlite::Error>());
-            assert_eq!(source.and_then(extended_code), Some(code));
-        }
-    }
-
-    #[test]
-    fn a_generic_error_is_of_the_schema_only_if_the_table_is() {
-        let conn = Connection::open_in_memory().unwrap();
-        let sql = Statements::new(TableName::new("main", "inbox").unwrap());
-        let kind_and_text = || {
-            let error = statement_error(&conn, &sql, "try", raise(ffi::SQLITE_ERROR, "no such table"));
-            (error.kind(), error.to_string())
-        };
-
-        let (kind, text) = kind_and_text();
-        assert_eq!(kind, ErrorKind::Schema);
-        assert!(text.contains("there is no table main.inbox; run create_schema"), "{text}");
-
-        conn.execute_batch("CREATE TABLE inbox (consumer TEXT, message_id TEXT)").unwrap();
-        let (kind, text) = kind_and_text();
-        assert_eq!(kind, ErrorKind::Schema);
-        assert!(text.contains("lacks a column"), "{text}");
-
-        conn.execute_batch("DROP TABLE inbox").unwrap();
-        conn.execute_batch(&sql.create_table).unwrap();
-        assert_eq!(kind_and_text().0, ErrorKind::Backend);
-    }
+async fn compiles<D: Driver>(conn: &mut D, text: &str) -> bool {
+    conn.compile(text).await.map_or_else(|error| error.primary_code() != Some(ERROR), |()| true)
 }

@@ -68,30 +68,30 @@
 //! if it is in that range. The feature `bundled`, on by default, compiles SQLite in; without it the
 //! system's library is linked.
 
-mod admin;
 mod batch;
-mod begin;
-mod blocking;
-mod commit;
-mod connections;
 mod ddl_words;
+mod driver;
 mod errors;
-mod file_id;
 mod guard;
-mod offload;
+#[cfg(feature = "rusqlite")]
+mod on_rusqlite;
+#[cfg(feature = "_sqlx")]
+pub mod on_sqlx;
 mod register;
 mod schema;
 mod statements;
-mod store;
-mod tx;
 mod verify;
 mod wait;
 
-pub use blocking::{Blocking, BlockingRegistered, BlockingTx};
-pub use errors::{is_retryable, kind_of};
+#[cfg(feature = "rusqlite")]
+pub use on_rusqlite::{
+    Blocking, BlockingRegistered, BlockingTx, SqliteStore, SqliteTx, create_schema_on, is_retryable, kind_of,
+    verify_on,
+};
 /// The driver, in the version whose connections this crate takes.
+#[cfg(feature = "rusqlite")]
 pub use rusqlite;
-pub use schema::{SCHEMA_VERSION, create_schema_on, ddl};
-pub use store::SqliteStore;
-pub use tx::SqliteTx;
-pub use verify::verify_on;
+pub use schema::{SCHEMA_VERSION, ddl};
+/// The other driver, in the version whose transactions [`on_sqlx`] takes.
+#[cfg(feature = "_sqlx")]
+pub use sqlx;

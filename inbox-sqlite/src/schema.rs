@@ -1,17 +1,11 @@
-//! Creates the table, and gives its DDL to your own migrations.
-
-use std::sync::Arc;
+//! The table's DDL and its version, and creating the table.
 
 use inbox_core::{Error, TableName};
-use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::connections::Missing;
+use crate::driver::Driver;
 use crate::errors::to_error;
-use crate::offload::offload;
 use crate::statements::Statements;
-use crate::store::SqliteStore;
-use crate::verify::verify_on;
-use crate::wait::Deadline;
+use crate::verify::inspect;
 
 /// The version of the schema that [`ddl`] makes. A comment in the table's SQL carries it: `/* inbox schema 1 */`.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -35,68 +29,27 @@ pub fn ddl(table: &TableName) -> String {
     Statements::new(table.clone()).create_table
 }
 
-/// Creates the table on a connection of yours, as [`SqliteStore::create_schema`] does.
-///
-/// Call it outside of a transaction, or in one that you commit.
-///
-/// # Errors
-///
-/// As [`SqliteStore::create_schema`].
-pub fn create_schema_on(conn: &Connection, table: &TableName) -> Result<(), Error> {
-    let sql = Statements::new(table.clone());
-    if !conn.is_autocommit() {
-        return create_in_transaction(conn, &sql);
-    }
-    let failed = |source| to_error(creating(table), source);
-    let tx = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)
-        .map_err(failed)?;
-    create_in_transaction(&tx, &sql)?;
-    tx.commit().map_err(failed)
-}
-
-impl SqliteStore {
-    /// Creates the file if it is missing and the table if it is missing.
-    ///
-    /// May run at any time and in many processes at once: it looks and creates in one write
-    /// transaction. A table that is there already is [verified](Self::verify), never changed; one
-    /// that does not name its version is accepted if it keeps the contract.
-    ///
-    /// # Errors
-    ///
-    /// `Schema` if the table is of a newer version than this library knows, or cannot
-    /// keep the contract; `Busy` if the writer did not come free within the wait; `Unavailable` if
-    /// the file cannot be opened or created.
-    pub async fn create_schema(&self) -> Result<(), Error> {
-        let sql = Arc::clone(&self.sql);
-        let failed = |source| to_error(creating(&self.sql.table), source);
-        let lease = self.begin_lease(Deadline::after(self.wait), Missing::Create).await.map_err(failed)?;
-        let created = offload(move || {
-            create_in_transaction(lease.conn(), &sql)?;
-            lease.conn().execute_batch("COMMIT").map_err(|source| to_error(creating(&sql.table), source))
-        });
-        created.await.map_err(failed)?
-    }
-}
-
-fn creating(table: &TableName) -> String {
+pub(crate) fn creating(table: &TableName) -> String {
     format!("create the inbox table {table}")
 }
 
-fn create_in_transaction(conn: &Connection, sql: &Statements) -> Result<(), Error> {
+/// Looks and creates, in the write transaction that is open on `conn`; a table that is there is verified.
+pub(crate) async fn create_in_transaction<D: Driver>(conn: &mut D, sql: &Statements) -> Result<(), Error> {
     let failed = |source| to_error(creating(&sql.table), source);
-    match ddl_of(conn, &sql.table).map_err(failed)? {
-        None => conn.execute_batch(&sql.create_table).map_err(failed),
-        Some(_) => verify_on(conn, &sql.table).map(drop),
+    match ddl_of(conn, &sql.table).await.map_err(failed)? {
+        None => conn.run(&sql.create_table).await.map_err(failed),
+        Some(_) => inspect(conn, &sql.table).await.map(drop),
     }
 }
 
 /// The text with which a table was created, as `sqlite_schema` keeps it.
-pub(crate) fn ddl_of(conn: &Connection, table: &TableName) -> rusqlite::Result<Option<String>> {
+pub(crate) async fn ddl_of<D: Driver>(conn: &mut D, table: &TableName) -> Result<Option<String>, D::Error> {
     let schema = table.schema();
     let select = format!(
         "SELECT coalesce(sql, '') FROM \"{schema}\".sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')"
     );
-    conn.query_row(&select, params![table.table().as_str()], |row| row.get(0)).optional()
+    let found = conn.rows(&select, &[table.table().as_str()]).await?;
+    Ok(found.first().map(|row| row.text(0)))
 }
 
 /// The comment that carries the version.
@@ -124,35 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_survives_in_the_database() {
-        let conn = Connection::open_in_memory().unwrap();
-        create_schema_on(&conn, &default_table()).unwrap();
-        create_schema_on(&conn, &default_table()).unwrap();
-        let kept = ddl_of(&conn, &default_table()).unwrap().unwrap();
-        assert_eq!(version_of(&kept), Some(SCHEMA_VERSION));
-    }
-
-    #[test]
     fn a_newer_table_is_refused_and_a_foreign_one_has_no_version() {
         assert_eq!(newer_version(&ddl(&default_table())), None);
         let newer = ddl(&default_table()).replace("inbox schema 1", "inbox schema 2");
         assert!(newer_version(&newer).unwrap().contains("update the library"));
         assert_eq!(version_of("CREATE TABLE inbox (a)"), None);
-
-        let conn = Connection::open_in_memory().unwrap();
-        conn.execute_batch(&newer).unwrap();
-        assert_eq!(
-            create_schema_on(&conn, &default_table()).unwrap_err().kind(),
-            inbox_core::ErrorKind::Schema
-        );
-    }
-
-    #[test]
-    fn a_table_can_be_created_inside_the_callers_migration() {
-        let mut conn = Connection::open_in_memory().unwrap();
-        let tx = conn.transaction().unwrap();
-        create_schema_on(&tx, &default_table()).unwrap();
-        tx.rollback().unwrap();
-        assert_eq!(ddl_of(&conn, &default_table()).unwrap(), None);
     }
 }

@@ -3,21 +3,15 @@
 //! SQLite has catalogs for all of it but CHECK constraints and the collation of a column. The first
 //! is looked for in the table's own SQL, the second is tried out.
 
-use std::sync::Arc;
-
 use inbox_core::{Error, SchemaReport, TableName};
-use rusqlite::{Connection, OptionalExtension, ffi, params};
 
-use crate::connections::Missing;
 use crate::ddl_words::has_word;
-use crate::errors::{primary_code, to_error};
-use crate::offload::offload;
+use crate::driver::{Driver, Row};
+use crate::errors::{self, DriverError as _, to_error};
 use crate::schema::{SCHEMA_VERSION, ddl_of, newer_version, version_mark, version_of};
-use crate::store::SqliteStore;
-use crate::wait::Deadline;
 
-/// The oldest SQLite that has STRICT tables: 3.37.0.
-const OLDEST_SQLITE: i32 = 3_037_000;
+/// The oldest SQLite that has STRICT tables: 3.37.
+const OLDEST_SQLITE: (u32, u32) = (3, 37);
 
 const KEY: [&str; 2] = ["consumer", "message_id"];
 
@@ -30,78 +24,65 @@ const COLUMNS: [(&str, &str, bool); 5] = [
     ("registered_at", "INTEGER", true),
 ];
 
-impl SqliteStore {
-    /// Checks that the table, the database and the writer's connection keep the contract, and says
-    /// what to do about what does not. Writes nothing, but takes the writer's turn.
-    ///
-    /// # Errors
-    ///
-    /// `Schema` with every refusal; warnings are in the report and go to `tracing`.
-    /// `Busy` if the writer did not come free within the wait, `Unavailable` if there is no file.
-    pub async fn verify(&self) -> Result<SchemaReport, Error> {
-        let deadline = Deadline::after(self.wait);
-        let failed = |source| to_error(verifying(&self.sql.table), source);
-        let sql = Arc::clone(&self.sql);
-        let turn = self.connections.writer().turn(deadline).await.map_err(failed)?;
-        let verified = offload(move || {
-            let lease = turn.connect(deadline.left(), Missing::Fail);
-            let lease = lease.map_err(|source| to_error(verifying(&sql.table), source))?;
-            verify_on(lease.conn(), &sql.table)
-        });
-        verified.await.map_err(failed)?
-    }
-}
-
-/// As [`SqliteStore::verify`], on a connection of yours and as that connection sees the table:
-/// temporary triggers and most settings belong to a connection.
-///
-/// # Errors
-///
-/// As [`SqliteStore::verify`].
-pub fn verify_on(conn: &Connection, table: &TableName) -> Result<SchemaReport, Error> {
-    let mut report = SchemaReport::new();
-    inspect(conn, table, &mut report).map_err(|source| to_error(verifying(table), source))?;
-    report.into_result(table)
-}
-
-fn verifying(table: &TableName) -> String {
+pub(crate) fn verifying(table: &TableName) -> String {
     format!("verify the inbox table {table}")
 }
 
-fn inspect(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    if rusqlite::version_number() < OLDEST_SQLITE {
-        report.refuse(format!(
-            "SQLite {} has no STRICT tables, so values could change their type: use 3.37 or newer",
-            rusqlite::version()
-        ));
+/// Looks at the table as `conn` sees it.
+pub(crate) async fn inspect<D: Driver>(conn: &mut D, table: &TableName) -> Result<SchemaReport, Error> {
+    let mut report = SchemaReport::new();
+    look(conn, table, &mut report).await.map_err(|source| to_error(verifying(table), source))?;
+    report.into_result(table)
+}
+
+async fn look<D: Driver>(conn: &mut D, table: &TableName, report: &mut SchemaReport) -> Result<(), D::Error> {
+    if is_too_old(conn, report).await? || !is_a_table(conn, table, report).await? {
         return Ok(());
     }
-    if !is_a_table(conn, table, report)? {
-        return Ok(());
-    }
-    columns(conn, table, report)?;
-    unique_keys(conn, table, report)?;
-    expression_indexes(conn, table, report)?;
-    column_collations(conn, table, report);
-    table_text(conn, table, report)?;
-    triggers(conn, table, report)?;
-    foreign_keys(conn, table, report)?;
-    database(conn, table, report)?;
-    journal(conn, table, report)?;
-    writable(conn, table, report)
+    columns(conn, table, report).await?;
+    unique_keys(conn, table, report).await?;
+    expression_indexes(conn, table, report).await?;
+    column_collations(conn, table, report).await;
+    table_text(conn, table, report).await?;
+    triggers(conn, table, report).await?;
+    foreign_keys(conn, table, report).await?;
+    database(conn, table, report).await?;
+    journal(conn, table, report).await?;
+    writable(conn, table, report).await
+}
+
+async fn is_too_old<D: Driver>(conn: &mut D, report: &mut SchemaReport) -> Result<bool, D::Error> {
+    let version = one(conn, "SELECT sqlite_version()", &[]).await?.text(0);
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    let too_old = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST_SQLITE;
+    report.refuse_if(
+        too_old,
+        format!(
+            "SQLite {version} has no STRICT tables, so values could change their type: use 3.37 or newer"
+        ),
+    );
+    Ok(too_old)
+}
+
+/// The row of a query that has one.
+async fn one<D: Driver>(conn: &mut D, text: &str, args: &[&str]) -> Result<Row, D::Error> {
+    Ok(conn.rows(text, args).await?.into_iter().next().unwrap_or_default())
 }
 
 /// Whether there is a real table to look at; anything else is refused.
-fn is_a_table(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<bool> {
+async fn is_a_table<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<bool, D::Error> {
     const FIND: &str = "SELECT type, strict, wr FROM pragma_table_list
                          WHERE schema = ?1 COLLATE NOCASE AND name = ?2 COLLATE NOCASE";
-    let names = params![table.schema().as_str(), table.table().as_str()];
-    let found: Option<(String, bool, bool)> =
-        conn.query_row(FIND, names, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
-    let Some((kind, strict, without_rowid)) = found else {
+    let found = conn.rows(FIND, &[table.schema().as_str(), table.table().as_str()]).await?;
+    let Some(found) = found.first() else {
         report.refuse(format!("there is no table {table}: run create_schema"));
         return Ok(false);
     };
+    let (kind, strict, without_rowid) = (found.text(0), found.is_true(1), found.is_true(2));
     if kind != "table" {
         report.refuse(format!("{table} is a {kind}, on which a unique key decides nothing: use a table"));
         return Ok(false);
@@ -131,8 +112,12 @@ struct Column {
     generated: bool,
 }
 
-fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    let found = read_columns(conn, table)?;
+async fn columns<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
+    let found = read_columns(conn, table).await?;
     for (name, kind, not_null) in COLUMNS {
         let Some(column) = found.iter().find(|column| column.name.eq_ignore_ascii_case(name)) else {
             report.refuse(format!("the column {name} is missing: add it as {kind}"));
@@ -162,8 +147,12 @@ fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
             ));
             continue;
         }
+        let unset = match &column.default {
+            Some(default) => is_null(conn, default).await,
+            None => true,
+        };
         report.refuse_if(
-            !is_ours(&column.name) && column.not_null && column.default.as_ref().is_none_or(|default| is_null(conn, default)),
+            !is_ours(&column.name) && column.not_null && unset,
             format!(
                 "the column {} is NOT NULL without a default: OR IGNORE would swallow every message; give it a default",
                 column.name
@@ -173,27 +162,26 @@ fn columns(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
     Ok(())
 }
 
-fn read_columns(conn: &Connection, table: &TableName) -> rusqlite::Result<Vec<Column>> {
+async fn read_columns<D: Driver>(conn: &mut D, table: &TableName) -> Result<Vec<Column>, D::Error> {
     // Hidden are generated columns: 2 if virtual, 3 if stored.
     const READ: &str =
         r#"SELECT name, type, "notnull", dflt_value, hidden IN (2, 3) FROM pragma_table_xinfo(?1, ?2)"#;
-    let mut statement = conn.prepare(READ)?;
-    let columns = statement.query_map(params![table.table().as_str(), table.schema().as_str()], |row| {
-        Ok(Column {
-            name: row.get(0)?,
-            kind: row.get(1)?,
-            not_null: row.get(2)?,
-            default: row.get(3)?,
-            generated: row.get(4)?,
-        })
-    })?;
-    columns.collect()
+    let rows = conn.rows(READ, &[table.table().as_str(), table.schema().as_str()]).await?;
+    let columns = rows.iter().map(|row| Column {
+        name: row.text(0),
+        kind: row.text(1),
+        not_null: row.is_true(2),
+        default: row.get(3).map(str::to_owned),
+        generated: row.is_true(4),
+    });
+    Ok(columns.collect())
 }
 
 /// Whether a default comes out as NULL. One that does not evaluate is a bare word, which stands for its text.
-fn is_null(conn: &Connection, default: &str) -> bool {
+async fn is_null<D: Driver>(conn: &mut D, default: &str) -> bool {
     // The line break ends a comment that the expression may end with.
-    conn.query_row(&format!("SELECT ({default}\n) IS NULL"), [], |row| row.get(0)).unwrap_or(false)
+    let evaluated = one(conn, &format!("SELECT ({default}\n) IS NULL"), &[]).await;
+    evaluated.is_ok_and(|row| row.is_true(0))
 }
 
 fn is_ours(column: &str) -> bool {
@@ -201,16 +189,17 @@ fn is_ours(column: &str) -> bool {
 }
 
 /// One unique key must be exactly the inbox's, compared byte by byte, and there must be no other.
-fn unique_keys(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
+async fn unique_keys<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
     const READ: &str = r#"SELECT name, partial FROM pragma_index_list(?1, ?2) WHERE "unique""#;
-    let mut statement = conn.prepare(READ)?;
-    let keys = statement.query_map(params![table.table().as_str(), table.schema().as_str()], |row| {
-        Ok((row.get(0)?, row.get(1)?))
-    })?;
+    let keys = conn.rows(READ, &[table.table().as_str(), table.schema().as_str()]).await?;
     let mut decides = false;
     for key in keys {
-        let (name, partial): (String, bool) = key?;
-        let columns = key_columns(conn, table, &name)?;
+        let (name, partial) = (key.text(0), key.is_true(1));
+        let columns = key_columns(conn, table, &name).await?;
         let is_the_key = columns.iter().map(|(column, _)| column.as_str()).eq(KEY);
         if partial || !is_the_key {
             report.refuse(format!(
@@ -234,31 +223,30 @@ fn unique_keys(conn: &Connection, table: &TableName, report: &mut SchemaReport) 
 }
 
 /// The columns of an index with their collations, sorted by name: their order in the key does not matter.
-fn key_columns(conn: &Connection, table: &TableName, index: &str) -> rusqlite::Result<Vec<(String, String)>> {
+async fn key_columns<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    index: &str,
+) -> Result<Vec<(String, String)>, D::Error> {
     const READ: &str = "SELECT lower(coalesce(name, '(expression)')), upper(coll)
                           FROM pragma_index_xinfo(?1, ?2) WHERE key ORDER BY 1";
-    let mut statement = conn.prepare(READ)?;
-    let columns =
-        statement.query_map(params![index, table.schema().as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    columns.collect()
+    let rows = conn.rows(READ, &[index, table.schema().as_str()]).await?;
+    Ok(rows.iter().map(|row| (row.text(0), row.text(1))).collect())
 }
 
 /// An expression that fails on a message's text, such as JSON, fails the registration.
-fn expression_indexes(
-    conn: &Connection,
+async fn expression_indexes<D: Driver>(
+    conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
-) -> rusqlite::Result<()> {
+) -> Result<(), D::Error> {
     const READ: &str = r#"SELECT DISTINCT list.name
                             FROM pragma_index_list(?1, ?2) AS list, pragma_index_xinfo(list.name, ?2) AS part
                            WHERE NOT list."unique" AND part.cid = -2"#;
-    let mut statement = conn.prepare(READ)?;
-    let names = statement
-        .query_map(params![table.table().as_str(), table.schema().as_str()], |row| row.get::<_, String>(0))?;
-    for name in names {
+    for index in conn.rows(READ, &[table.table().as_str(), table.schema().as_str()]).await? {
         report.refuse(format!(
             "the index {} is on an expression: registering fails where the expression does; drop it, or index plain columns",
-            name?
+            index.text(0)
         ));
     }
     Ok(())
@@ -266,7 +254,7 @@ fn expression_indexes(
 
 /// The collation of a column, which reading the original uses, is in no catalog. A compound SELECT
 /// compares by that of its first part, so it tells how many of three texts the column keeps apart.
-fn column_collations(conn: &Connection, table: &TableName, report: &mut SchemaReport) {
+async fn column_collations<D: Driver>(conn: &mut D, table: &TableName, report: &mut SchemaReport) {
     for column in KEY {
         let probe = format!(
             "SELECT count(*) FROM (SELECT {column} FROM {} WHERE 0 UNION SELECT 'a' UNION SELECT 'A' UNION SELECT 'a ')",
@@ -274,9 +262,9 @@ fn column_collations(conn: &Connection, table: &TableName, report: &mut SchemaRe
         );
         // A probe that does not compile means that the column is missing, which is refused already,
         // or that its collation is not known to this connection.
-        let apart: rusqlite::Result<i64> = conn.query_row(&probe, [], |row| row.get(0));
+        let apart = one(conn, &probe, &[]).await;
         report.refuse_if(
-            apart.is_ok_and(|apart| apart != 3),
+            apart.is_ok_and(|apart| apart.text(0) != "3"),
             format!(
                 "the column {column} has a collation that merges different ids: declare it COLLATE BINARY"
             ),
@@ -285,8 +273,12 @@ fn column_collations(conn: &Connection, table: &TableName, report: &mut SchemaRe
 }
 
 /// What only the table's SQL tells: its version, and CHECK constraints.
-fn table_text(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    let ddl = ddl_of(conn, table)?.unwrap_or_default();
+async fn table_text<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
+    let ddl = ddl_of(conn, table).await?.unwrap_or_default();
     if let Some(refusal) = newer_version(&ddl) {
         report.refuse(refusal);
     } else if version_of(&ddl).is_none() {
@@ -302,55 +294,60 @@ fn table_text(conn: &Connection, table: &TableName, report: &mut SchemaReport) -
     Ok(())
 }
 
-fn triggers(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
+async fn triggers<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
     let find = format!(
         "SELECT name FROM \"{schema}\".sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE
          UNION ALL
          SELECT name || ' (temporary)' FROM temp.sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE",
         schema = table.schema()
     );
-    let mut statement = conn.prepare(&find)?;
-    let names = statement.query_map(params![table.table().as_str()], |row| row.get::<_, String>(0))?;
-    for name in names {
+    for trigger in conn.rows(&find, &[table.table().as_str()]).await? {
         report.refuse(format!(
             "the trigger {} can swallow or change registrations: drop it, or put it on a table of your own",
-            name?
+            trigger.text(0)
         ));
     }
     Ok(())
 }
 
-fn foreign_keys(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
+async fn foreign_keys<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
     const COUNT: &str = "SELECT count(*) FROM pragma_foreign_key_list(?1, ?2)";
-    let count: i64 =
-        conn.query_row(COUNT, params![table.table().as_str(), table.schema().as_str()], |row| row.get(0))?;
+    let count = one(conn, COUNT, &[table.table().as_str(), table.schema().as_str()]).await?;
     report.refuse_if(
-        count > 0,
+        count.text(0) != "0",
         "the table has a foreign key: registering would fail, or change with other tables; drop it",
     );
     Ok(())
 }
 
-fn pragma<T: rusqlite::types::FromSql>(
-    conn: &Connection,
-    table: &TableName,
-    name: &str,
-) -> rusqlite::Result<T> {
-    conn.query_row(&format!("PRAGMA \"{}\".{name}", table.schema()), [], |row| row.get(0))
+async fn pragma<D: Driver>(conn: &mut D, table: &TableName, name: &str) -> Result<String, D::Error> {
+    Ok(one(conn, &format!("PRAGMA \"{}\".{name}", table.schema()), &[]).await?.text(0))
 }
 
-fn database(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
+async fn database<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
     // Tried out, since it depends on the version: 3.40 merges them, 3.54 does not.
-    let merges: bool = conn.query_row("SELECT ?1 = ?2", ["\u{ffff}", "\u{fffd}"], |row| row.get(0))?;
-    if merges {
-        let encoding: String = pragma(conn, table, "encoding")?;
+    let merges = one(conn, "SELECT ?1 = ?2", &["\u{ffff}", "\u{fffd}"]).await?;
+    if merges.is_true(0) {
+        let encoding = pragma(conn, table, "encoding").await?;
         report.refuse(format!(
             "the database is encoded in {encoding}, where this SQLite turns U+FFFE and U+FFFF into U+FFFD and so \
              merges ids; create the database with PRAGMA encoding = 'UTF-8'"
         ));
     }
-    let locking: String = pragma(conn, table, "locking_mode")?;
-    if locking == "exclusive" && is_on_file(conn, table)? {
+    let locking = pragma(conn, table, "locking_mode").await?;
+    if locking == "exclusive" && is_on_file(conn, table).await? {
         report.warn("locking_mode is EXCLUSIVE: no other connection gets in any more; set it to NORMAL");
     }
     if !table.schema().as_str().eq_ignore_ascii_case("main") {
@@ -362,18 +359,22 @@ fn database(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> 
     Ok(())
 }
 
-fn is_on_file(conn: &Connection, table: &TableName) -> rusqlite::Result<bool> {
+async fn is_on_file<D: Driver>(conn: &mut D, table: &TableName) -> Result<bool, D::Error> {
     const FILE: &str = "SELECT file <> '' FROM pragma_database_list WHERE name = ?1 COLLATE NOCASE";
-    conn.query_row(FILE, params![table.schema().as_str()], |row| row.get(0))
+    Ok(one(conn, FILE, &[table.schema().as_str()]).await?.is_true(0))
 }
 
-fn journal(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    let mode: String = pragma(conn, table, "journal_mode")?;
+async fn journal<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
+    let mode = pragma(conn, table, "journal_mode").await?;
     report.refuse_if(
         mode == "off",
         "journal_mode is OFF: a rollback does not undo the registration; set it to WAL",
     );
-    if !is_on_file(conn, table)? {
+    if !is_on_file(conn, table).await? {
         return Ok(());
     }
     match mode.as_str() {
@@ -386,9 +387,9 @@ fn journal(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
             mode.to_uppercase()
         )),
     }
-    let synchronous: i64 = pragma(conn, table, "synchronous")?;
-    const FULL: i64 = 2;
-    if synchronous < FULL {
+    let synchronous = pragma(conn, table, "synchronous").await?;
+    // 2 is FULL, 3 is EXTRA.
+    if matches!(&*synchronous, "0" | "1") {
         report.warn(
             "synchronous is below FULL: a loss of power can undo commits of messages that were acknowledged; set it to FULL",
         );
@@ -397,16 +398,20 @@ fn journal(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> r
 }
 
 /// Tries to become the writer, and changes nothing: BEGIN IMMEDIATE on a read-only database is no error.
-fn writable(conn: &Connection, table: &TableName, report: &mut SchemaReport) -> rusqlite::Result<()> {
-    match conn.execute(&format!("DELETE FROM {} WHERE 0", table.quoted()), []) {
-        Ok(_) => Ok(()),
+async fn writable<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
+    match conn.run(&format!("DELETE FROM {} WHERE 0", table.quoted())).await {
+        Ok(()) => Ok(()),
         // For example a foreign key to a table that is not there.
-        Err(error) if primary_code(&error) == Some(ffi::SQLITE_ERROR) => {
+        Err(error) if error.primary_code() == Some(errors::ERROR) => {
             report
                 .refuse(format!("a write to the table does not even compile ({error}): mend its definition"));
             Ok(())
         }
-        Err(error) if primary_code(&error) == Some(ffi::SQLITE_READONLY) => {
+        Err(error) if error.primary_code() == Some(errors::READONLY) => {
             report.refuse(format!(
                 "the database is read-only for this connection ({error}): check permissions of file and folder, the URI, and PRAGMA query_only"
             ));

@@ -3,10 +3,10 @@
 use inbox_core::{Error, ErrorKind};
 use rusqlite::{Connection, ffi};
 
-use crate::connections::Lease;
-use crate::errors::raise;
-use crate::guard;
-use crate::offload::offload;
+use super::connections::Lease;
+use super::errors::raise;
+use super::guard;
+use super::offload::offload;
 
 /// A transaction of a [`SqliteStore`](crate::SqliteStore), which [`Inbox::process`](inbox_core::Inbox::process)
 /// hands to its handler. Write the effect through [`call`](Self::call).

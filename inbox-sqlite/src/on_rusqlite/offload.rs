@@ -2,7 +2,7 @@
 
 use rusqlite::ffi;
 
-use crate::errors::raise;
+use super::errors::raise;
 
 /// Runs `work` off the async threads. A panic in it goes on in the caller (R18).
 ///

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use inbox_core::{Administer, Consumer, End, Error, MessageId, Original};
 use rusqlite::params;
 
-use crate::commit::commit_on;
-use crate::connections::Missing;
-use crate::errors::{statement_error, to_error};
-use crate::offload::offload;
-use crate::register::read_original;
-use crate::store::SqliteStore;
+use super::commit::commit_on;
+use super::connections::Missing;
+use super::driver::read_original;
+use super::errors::{statement_error, to_error};
+use super::offload::offload;
+use super::store::SqliteStore;
 use crate::wait::Deadline;
 
 #[async_trait]

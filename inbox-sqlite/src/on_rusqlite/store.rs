@@ -11,13 +11,13 @@ use inbox_core::{
 };
 use rusqlite::{Connection, ffi};
 
-use crate::batch::register_batch;
-use crate::connections::{Connections, Missing, fault_of_path};
-use crate::errors::{raise, to_error};
-use crate::offload::offload;
-use crate::register::register;
+use super::batch::register_batch;
+use super::connections::{Connections, Missing, fault_of_path};
+use super::errors::{raise, to_error};
+use super::offload::offload;
+use super::register::register;
+use super::tx::SqliteTx;
 use crate::statements::Statements;
-use crate::tx::SqliteTx;
 use crate::wait::Deadline;
 
 /// The inbox's table in one SQLite database, and the connections to it.

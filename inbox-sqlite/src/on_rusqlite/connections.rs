@@ -12,9 +12,10 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::errors::{extended_code, primary_code, raise};
-use crate::file_id::FileId;
-use crate::wait::{Deadline, set_busy_timeout};
+use super::errors::{extended_code, primary_code, raise};
+use super::file_id::FileId;
+use super::wait::set_busy_timeout;
+use crate::wait::Deadline;
 
 /// The connections of one store, shared by its clones.
 #[derive(Debug)]

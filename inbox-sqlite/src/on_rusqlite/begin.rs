@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use inbox_core::{Begin, Error};
 use rusqlite::Connection;
 
-use crate::connections::{Lease, Missing};
-use crate::errors::to_error;
-use crate::guard;
-use crate::offload::offload;
-use crate::store::SqliteStore;
-use crate::tx::SqliteTx;
+use super::connections::{Lease, Missing};
+use super::errors::to_error;
+use super::guard;
+use super::offload::offload;
+use super::store::SqliteStore;
+use super::tx::SqliteTx;
 use crate::wait::Deadline;
 
 /// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
@@ -39,7 +39,7 @@ impl SqliteStore {
             begin_on(lease.conn()).map_err(|error| lease.close_after_begin(error))?;
             // The whole bound anew: COMMIT is a call of its own, which waits for readers where the
             // journal is not a write-ahead log. What is left of begin's is nothing if begin waited.
-            crate::wait::set_busy_timeout(lease.conn(), deadline.wait())?;
+            super::wait::set_busy_timeout(lease.conn(), deadline.wait())?;
             Ok(lease)
         })
         .await?

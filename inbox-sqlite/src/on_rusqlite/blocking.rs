@@ -5,18 +5,19 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use inbox_core::{
-    End, Error, ErrorKind, Inbox, Message, MessageId, Original, Outcome, Register, RegisterBatch,
+    End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Outcome, Register, RegisterBatch,
     Registration,
 };
 use rusqlite::{Connection, DropBehavior, Transaction, TransactionBehavior, ffi};
 
-use crate::batch::register_batch;
-use crate::commit::{commit_on, rollback_on};
-use crate::errors::{primary_code, to_error};
-use crate::guard;
-use crate::register::register;
-use crate::store::SqliteStore;
-use crate::wait::{BoundedWait, Deadline};
+use super::batch::register_batch;
+use super::commit::{commit_on, rollback_on};
+use super::errors::{primary_code, to_error};
+use super::guard;
+use super::register::register;
+use super::store::SqliteStore;
+use super::wait::BoundedWait;
+use crate::wait::Deadline;
 
 /// The blocking calls of an inbox on SQLite. Of the store they use the table's name and the wait;
 /// its connections stay unopened, or serve async code on the same file at the same time.
@@ -122,7 +123,7 @@ impl<'c> BlockingTx<'c> {
     /// As [`Blocking::blocking_register`]; after an error only a rollback is left.
     pub fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
         let inbox = self.inbox.clone();
-        let request = Register::new(inbox.consumer(), message).guarded(true);
+        let request = Register::new(inbox.consumer(), message).guard(Guard::Stands);
         let answer = self.guarded(&request.doing(), |tx, store| {
             register(tx, &store.sql, &request)?.refuse_mismatch(|| request.doing())
         })?;
@@ -139,7 +140,7 @@ impl<'c> BlockingTx<'c> {
     /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
     pub fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
         let inbox = self.inbox.clone();
-        let request = RegisterBatch::new(inbox.consumer(), messages).guarded(true);
+        let request = RegisterBatch::new(inbox.consumer(), messages).guard(Guard::Stands);
         let answers = self.guarded(&request.doing(), |tx, store| register_batch(tx, &store.sql, &request))?;
         let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
         self.registered.extend(new.map(|(message, _)| message.id().clone()));

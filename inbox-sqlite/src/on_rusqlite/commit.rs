@@ -1,16 +1,24 @@
 //! Ends a transaction and tells for certain how it ended (R12).
 
-use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
-use rusqlite::{Connection, OptionalExtension, ffi, params};
+use inbox_core::{BoxFuture, End, Error, Transactional};
+use rusqlite::Connection;
 
-use crate::errors::{primary_code, statement_error, to_error};
-use crate::guard;
-use crate::offload::offload;
+use super::driver::{at_once, is_registered};
+use super::errors::to_error;
+use super::guard;
+use super::offload::offload;
+use super::store::SqliteStore;
+use super::tx::SqliteTx;
+use crate::errors::{commit_error, lost};
+use crate::guard::{guard_error, prove_registered};
 use crate::statements::Statements;
-use crate::store::SqliteStore;
-use crate::tx::SqliteTx;
 
 impl Transactional<SqliteTx> for SqliteStore {
+    /// Nothing to do: a `SqliteTx` is always begun by a store, and marked then.
+    fn guard<'a>(&'a self, _tx: &'a mut SqliteTx) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     fn commit<'a>(&'a self, mut tx: SqliteTx, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
     where
         SqliteTx: 'a,
@@ -58,63 +66,9 @@ pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &End<'_>) 
     if conn.is_autocommit() {
         return Err(lost(request.doing("commit"), "no transaction is open any more"));
     }
-    for id in request.registered {
-        let there = is_registered(conn, sql, request, id)
-            .map_err(|source| statement_error(conn, sql, request.doing("commit"), source))?;
-        if !there {
-            return Err(lost(
-                request.doing("commit"),
-                format!(
-                    "message {:?} is not registered any more: a savepoint set before was rolled back to, or the row deleted",
-                    id.as_str()
-                ),
-            ));
-        }
-    }
+    at_once(prove_registered(&mut &*conn, sql, request))?;
     guard::release(conn).map_err(|source| guard_error(request.doing("commit"), source))?;
     conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing("commit"), source))
-}
-
-fn is_registered(
-    conn: &Connection,
-    sql: &Statements,
-    request: &End<'_>,
-    id: &MessageId,
-) -> rusqlite::Result<bool> {
-    let found: Option<i64> = conn
-        .prepare_cached(&sql.still_registered)?
-        .query_row(params![request.consumer.as_str(), id.as_str()], |row| row.get(0))
-        .optional()?;
-    Ok(found.is_some())
-}
-
-const ANOTHER_TRANSACTION: &str = "another transaction is open than the one that was begun";
-
-fn guard_error(doing: String, source: rusqlite::Error) -> Error {
-    match guard::is_gone(&source) {
-        true => lost(doing, ANOTHER_TRANSACTION).with_source(source),
-        false => to_error(doing, source),
-    }
-}
-
-fn lost(doing: impl Into<String>, detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::TransactionLost, doing).with_detail(detail)
-}
-
-/// The error of a failed COMMIT.
-///
-/// After most errors SQLite has not committed, and a rollback follows (<https://sqlite.org/lang_transaction.html>):
-/// `BUSY` and `CONSTRAINT_FOREIGNKEY` leave the transaction open, `FULL` means that the commit record
-/// was not written. `IOERR` and `NOMEM` are another matter. SQLite rolls back in memory, but the
-/// commit record may already stand in the log (the sync after it failed), or the rollback journal
-/// may already be gone, and recovery after a crash would then find a committed transaction.
-fn commit_error(doing: String, source: rusqlite::Error) -> Error {
-    match primary_code(&source) {
-        Some(ffi::SQLITE_IOERR | ffi::SQLITE_NOMEM) => Error::new(ErrorKind::UnknownOutcome, doing)
-            .with_detail("SQLite failed while it wrote the commit")
-            .with_source(source),
-        _ => to_error(doing, source),
-    }
 }
 
 /// Rolls back, or if the transaction is over already, proves that it was rolled back.
@@ -165,7 +119,7 @@ fn prove_rolled_back(
         return Err(lost(doing(), NO_PROOF));
     }
     for id in request.registered {
-        match is_registered(conn, sql, request, id) {
+        match is_registered(conn, sql, request.consumer, id) {
             Ok(false) => {}
             Ok(true) => return Err(lost(doing(), "it was over already, and committed")),
             Err(source) => return Err(lost(doing(), NO_PROOF).with_source(source)),
@@ -182,8 +136,10 @@ fn prove_rolled_back(
 
 #[cfg(test)]
 mod tests {
-    use crate::errors::raise;
+    use inbox_core::ErrorKind;
+    use rusqlite::ffi;
 
+    use super::super::errors::raise;
     use super::*;
 
     #[test]
@@ -197,7 +153,7 @@ mod tests {
             (ffi::SQLITE_IOERR_DELETE, ErrorKind::UnknownOutcome),
             (ffi::SQLITE_NOMEM, ErrorKind::UnknownOutcome),
         ] {
-            assert_eq!(commit_error("commit".into(), raise(code, "")).kind(), kind, "{code}");
+            assert_eq!(commit_error("commit", raise(code, "")).kind(), kind, "{code}");
         }
     }
 }
