@@ -1,0 +1,239 @@
+//! Ending a transaction, and telling for certain how it ended (R12).
+
+use std::time::Duration;
+
+use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
+use sqlx::{MySql, MySqlConnection, Row, Transaction};
+
+use crate::script::{Failed, Script};
+use crate::{MySqlStore, errors, guard, transaction};
+
+/// Without what `completion_type` would add.
+const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
+
+/// How many registrations one statement proves.
+const IDS: usize = 1_000;
+
+impl<'c> Transactional<Transaction<'c, MySql>> for MySqlStore {
+    /// Sets the guard's savepoint: one round trip.
+    fn guard<'a>(&'a self, tx: &'a mut Transaction<'c, MySql>) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let doing = || "put the guard on a transaction".to_owned();
+            transaction::refuse_lost(tx, doing)?;
+            let set = Script::new().then(guard::set(transaction::depth(tx)));
+            set.run(tx).await.map(drop).map_err(|failed| errors::error(doing(), failed.source))
+        })
+    }
+
+    /// Commits; of a nested transaction, which is a savepoint, it releases that.
+    ///
+    /// The driver's own commit answers `Ok` for a transaction that a deadlock rolled back, or that DDL
+    /// committed, and every statement after that was committed alone. Here it is an error, in the one
+    /// round trip that a commit takes anyway: releasing the guard's savepoint fails where the
+    /// transaction is gone, counting the registrations fails where one was undone, and the server
+    /// skips the COMMIT after either.
+    fn commit<'a>(&'a self, tx: Transaction<'c, MySql>, request: End<'a>) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Transaction<'c, MySql>: 'a,
+    {
+        Box::pin(async move {
+            match transaction::depth(&tx) {
+                0 => Err(end_lost(tx, request.doing("commit")).await),
+                1 => commit_outermost(self, tx, request).await,
+                depth => release_savepoint(self, tx, depth, request).await,
+            }
+        })
+    }
+
+    /// Rolls back; of a nested transaction, to its savepoint.
+    ///
+    /// A handler that ran DDL, or `COMMIT; BEGIN`, has committed half an effect with its registration,
+    /// so a rollback looks for the guard as a commit does. A deadlock removes the guard as well, and
+    /// there all is well: what tells the two apart is whether the registration is committed.
+    fn rollback<'a>(
+        &'a self,
+        tx: Transaction<'c, MySql>,
+        request: End<'a>,
+    ) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Transaction<'c, MySql>: 'a,
+    {
+        Box::pin(async move {
+            let doing = request.doing("roll back");
+            match transaction::depth(&tx) {
+                0 => Err(end_lost(tx, doing).await),
+                1 => roll_back_outermost(self, tx, request).await,
+                _ => tx.rollback().await.map_err(|source| errors::error(doing, source)),
+            }
+        })
+    }
+}
+
+/// How long the end of a lost transaction may take: what is left running on the connection comes first.
+const END_OF_LOST: Duration = Duration::from_secs(5);
+
+/// Ends what may be open on the server of a transaction that sqlx has lost.
+///
+/// A second nested `begin` that was cancelled has sent a real BEGIN. The driver does not know of
+/// it, so it would go back into the pool open.
+async fn end_lost(mut tx: Transaction<'_, MySql>, doing: String) -> Error {
+    let end = async {
+        // Where an error of an earlier statement is still to be read, nothing was sent.
+        for _ in 0..3 {
+            if Script::new().then(ROLLBACK).run(&mut tx).await.is_ok() {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(END_OF_LOST, end).await;
+    transaction::lost(doing)
+}
+
+async fn commit_outermost(
+    store: &MySqlStore,
+    mut tx: Transaction<'_, MySql>,
+    request: End<'_>,
+) -> Result<(), Error> {
+    let doing = || request.doing("commit");
+    prove_all_but_the_last(store, &mut tx, &request, doing).await?;
+    let script = Script::new().then(guard::check(1)).then_some(prove_the_last(store, &request)).then(COMMIT);
+    run_past_a_late_error(&mut tx, &script)
+        .await
+        .map_err(|failed| end_error(failed, doing(), errors::commit_error))
+    // The driver's own ROLLBACK, which the drop sends with the connection's next use, finds nothing open.
+}
+
+/// Nothing is committed yet by a savepoint's release, so no outcome is unknown.
+async fn release_savepoint(
+    store: &MySqlStore,
+    mut tx: Transaction<'_, MySql>,
+    depth: usize,
+    request: End<'_>,
+) -> Result<(), Error> {
+    let doing = || request.doing("commit");
+    prove_all_but_the_last(store, &mut tx, &request, doing).await?;
+    let script = Script::new().then(guard::check(depth)).then_some(prove_the_last(store, &request));
+    run_past_a_late_error(&mut tx, &script)
+        .await
+        .map_err(|failed| end_error(failed, doing(), errors::error))?;
+    tx.commit().await.map_err(|source| errors::error(doing(), source))
+}
+
+async fn roll_back_outermost(
+    store: &MySqlStore,
+    mut tx: Transaction<'_, MySql>,
+    request: End<'_>,
+) -> Result<(), Error> {
+    let doing = || request.doing("roll back");
+    let script = Script::new().then(guard::check(1)).then(ROLLBACK);
+    match run_past_a_late_error(&mut tx, &script).await {
+        Ok(()) => Ok(()),
+        Err(failed) if failed.is(0, guard::GONE) => {
+            let committed = any_committed(store, &mut tx, &request).await;
+            if committed.map_err(|source| errors::error(doing(), source))? {
+                return Err(gone(doing(), failed.source));
+            }
+            Ok(())
+        }
+        Err(failed) => Err(errors::error(doing(), failed.source)),
+    }
+}
+
+/// Whether a registration of a transaction without its guard is there after a rollback, by the eyes
+/// of a transaction that sees only what is committed.
+///
+/// A copy of the message may have been registered by another transaction in the meantime. Then this
+/// is a false alarm, which costs a redelivery; the other way round would cost a half effect.
+async fn any_committed(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &End<'_>,
+) -> Result<bool, sqlx::Error> {
+    let mut ended = Script::new().then(ROLLBACK);
+    for ids in texts(request.registered).chunks(IDS) {
+        let look = ended
+            .then("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            .then(store.statements().committed.of(request.consumer, ids));
+        let answers = look.run(conn).await.map_err(|failed| failed.source)?;
+        let count: i64 = match answers.last().and_then(|answer| answer.rows.first()) {
+            Some(row) => row.try_get(0)?,
+            None => 0,
+        };
+        if count > 0 {
+            return Ok(true);
+        }
+        ended = Script::new();
+    }
+    if ended.len() > 0 {
+        ended.run(conn).await.map_err(|failed| failed.source)?;
+    }
+    Ok(false)
+}
+
+/// Proves so many registrations beforehand that the rest fits into the commit's own packet.
+async fn prove_all_but_the_last(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &End<'_>,
+    doing: impl Fn() -> String,
+) -> Result<(), Error> {
+    let ids = texts(request.undoable);
+    let chunks = ids.chunks(IDS);
+    for chunk in chunks.clone().take(chunks.len().saturating_sub(1)) {
+        let script = Script::new().then(store.statements().prove(request.consumer, chunk));
+        run_past_a_late_error(conn, &script)
+            .await
+            .map_err(|failed| end_error(failed, doing(), errors::error))?;
+    }
+    Ok(())
+}
+
+fn prove_the_last(store: &MySqlStore, request: &End<'_>) -> Option<String> {
+    let ids = texts(request.undoable);
+    ids.chunks(IDS).last().map(|chunk| store.statements().prove(request.consumer, chunk))
+}
+
+fn texts(ids: &[MessageId]) -> Vec<&str> {
+    ids.iter().map(MessageId::as_str).collect()
+}
+
+impl Failed {
+    /// Whether the statement at this place failed with this number.
+    fn is(&self, at: usize, number: u16) -> bool {
+        self.at == at && errors::number(&self.source) == Some(number)
+    }
+
+    /// Whether the error may be an earlier statement's: sqlx reports the error of a statement that
+    /// was given up (a timeout around it) as the next one's, and then the next one was not sent.
+    fn may_be_late(&self) -> bool {
+        self.at == 0
+            && errors::number(&self.source).is_some_and(|number| number != guard::GONE)
+            && !errors::is_lost_connection(&self.source)
+    }
+}
+
+/// The error of a script that checks the guard or proves registrations.
+fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
+    match errors::number(&failed.source) {
+        Some(guard::GONE) if failed.at == 0 => gone(doing, failed.source),
+        Some(guard::BROKEN) => Error::new(ErrorKind::TransactionLost, doing)
+            .with_detail("a registration made in it is gone: rolled back to a savepoint, or deleted")
+            .with_source(failed.source),
+        _ => otherwise(doing, failed.source),
+    }
+}
+
+fn gone(doing: String, source: sqlx::Error) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing)
+        .with_detail("it is over already: rolled back by a deadlock or to an earlier savepoint, or committed by DDL or by SQL")
+        .with_source(source)
+}
+
+/// Runs a script; once more where it was not sent because of a late error.
+async fn run_past_a_late_error(conn: &mut MySqlConnection, script: &Script) -> Result<(), Failed> {
+    match script.run(conn).await {
+        Err(late) if late.may_be_late() => script.run(conn).await.map(drop),
+        answer => answer.map(drop),
+    }
+}

@@ -1,0 +1,77 @@
+//! Registering one message: the insert, and on a duplicate the read that proves it.
+
+use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Guard, Message, Register, Registration};
+use sqlx::MySqlConnection;
+
+use crate::dialect::Dialect;
+use crate::script::{Answer, Script};
+use crate::wait::{RESTORE, Wait};
+use crate::{MySqlStore, errors, guard, literal, original, transaction};
+
+/// How often the pair of insert and look is made: once more, since a purge may lie between the two (R8).
+pub(crate) const PAIRS: usize = 2;
+
+/// Registers a message in the transaction that is open on `conn`.
+pub(crate) async fn register_if_new(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &Register<'_>,
+) -> Result<Registration, Error> {
+    transaction::refuse_lost(conn, || request.doing())?;
+    let doing = || request.doing();
+    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    let row = row(request.consumer, request.message, None);
+    let insert = store.statements().register(std::slice::from_ref(&row));
+    let id = request.message.id().as_str();
+    let look = store.statements().originals.of(request.consumer, &[id]);
+
+    let mut guard = request.guard;
+    for _ in 0..PAIRS {
+        let inserted = run_bounded(store, conn, &wait, guard, insert.clone(), doing).await?;
+        guard = Guard::Stands;
+        if inserted.affected > 0 {
+            return Ok(Registration::New);
+        }
+        let seen = run_bounded(store, conn, &wait, guard, look.clone(), doing).await?;
+        if let Some(found) = original::by_id(&seen.rows, doing)?.remove(id) {
+            return Ok(found.original.compare(request.message));
+        }
+    }
+    Err(Error::new(ErrorKind::Unconfirmed, request.doing()))
+}
+
+/// A message as a row of `sql/register.sql`.
+pub(crate) fn row(consumer: &Consumer, message: &Message, attempt: Option<&[u8]>) -> String {
+    format!(
+        "({}, {}, {}, {}, {})",
+        literal::bytes(consumer.as_str()),
+        literal::bytes(message.id().as_str()),
+        literal::bytes(message.event_type().as_str()),
+        literal::nullable(message.fingerprint().as_ref().map(Fingerprint::as_bytes)),
+        literal::nullable(attempt),
+    )
+}
+
+/// Runs one statement with what is left of the wait; sets the guard before it if it opens one.
+pub(crate) async fn run_bounded(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    wait: &Wait,
+    guard: Guard,
+    statement: String,
+    doing: impl Fn() -> String,
+) -> Result<Answer, Error> {
+    let dialect = store.dialect().ask(conn).await.map_err(|source| errors::error(doing(), source))?;
+    let opening = guard::opening(guard, transaction::depth(conn));
+    let at = Wait::answer_at(dialect, opening.len());
+    match wait.bound(dialect, opening, statement).run(conn).await {
+        Ok(mut answers) => Ok(std::mem::take(&mut answers[at])),
+        Err(failed) => {
+            if dialect == Dialect::MySql && failed.source.as_database_error().is_some() {
+                // Where this fails as well, the connection is gone, and the setting with it.
+                let _ = Script::new().then(RESTORE).run(conn).await;
+            }
+            Err(errors::error_within(wait, doing(), failed.source))
+        }
+    }
+}

@@ -1,0 +1,4 @@
+-- Fails with 1690, out of range, unless every one of these registrations is in the transaction.
+SELECT 18446744073709551615 + (count(*) <> {expected})
+FROM {table} FORCE INDEX (PRIMARY)
+WHERE consumer = {consumer} AND message_id IN ({ids})

@@ -1,0 +1,173 @@
+//! [`MySqlStore`]: a pool, a table, and how long to wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use inbox_core::{
+    Capabilities, DEFAULT_WAIT, Error, ErrorKind, InboxStore, Register, RegisterBatch, Registration,
+    TableName, Waits,
+};
+use sqlx::{MySql, MySqlPool, Transaction};
+
+use crate::statements::Statements;
+use crate::{batch, condemn, dialect, register, schema};
+
+/// The inbox's store on MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx. Cloning is cheap.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use inbox_core::{Consumer, Inbox, Message, MessageId};
+/// use inbox_mysql::MySqlStore;
+///
+/// let pool = sqlx::MySqlPool::connect("mysql://app@localhost/shop").await?;
+/// let inbox = Inbox::new(MySqlStore::open(pool).await?, Consumer::new("loyalty")?);
+///
+/// let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?;
+/// inbox
+///     .process(&message, async |tx| {
+///         sqlx::query("UPDATE account SET points = points + 10 WHERE id = 7").execute(&mut **tx).await?;
+///         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+///     })
+///     .await
+///     .map_err(|error| error.to_string())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MySqlStore {
+    pool: MySqlPool,
+    table: TableName,
+    statements: Arc<Statements>,
+    dialect: Arc<dialect::Known>,
+    wait: Duration,
+}
+
+impl MySqlStore {
+    /// A store on the table `inbox` of the database that the pool's URL names. Does no I/O and checks
+    /// nothing: see [`open`](Self::open), [`verify`](Self::verify) and
+    /// [`create_schema`](Self::create_schema).
+    ///
+    /// The pool serves `process`, `begin` and the operator's calls; transactions that you pass in
+    /// may come from anywhere, as long as they are of the same database.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Schema`] if the pool's URL names no database, or one whose name is no
+    /// [`Identifier`](inbox_core::Identifier): give the table by [`on_table`](Self::on_table).
+    pub fn new(pool: MySqlPool) -> Result<Self, Error> {
+        let options = pool.connect_options();
+        let Some(database) = options.get_database() else {
+            return Err(Error::new(ErrorKind::Schema, "find the inbox table").with_detail(
+                "the pool's URL names no database; name one, or give the table to MySqlStore::on_table",
+            ));
+        };
+        let table = TableName::new(database, schema::DEFAULT_TABLE)?;
+        Ok(Self::on_table(pool, table))
+    }
+
+    /// A store on a table of any database. Does no I/O and checks nothing.
+    pub fn on_table(pool: MySqlPool, table: TableName) -> Self {
+        let statements = Arc::new(Statements::new(&table));
+        Self { pool, table, statements, dialect: Arc::default(), wait: DEFAULT_WAIT }
+    }
+
+    /// A store as of [`new`](Self::new), [verified](Self::verify); warnings go to `tracing`.
+    ///
+    /// For another table call [`on_table`](Self::on_table), the setters and [`verify`](Self::verify).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new) and [`verify`](Self::verify).
+    pub async fn open(pool: MySqlPool) -> Result<Self, Error> {
+        let store = Self::new(pool)?;
+        store.verify().await?;
+        Ok(store)
+    }
+
+    /// Uses another table.
+    #[must_use]
+    pub fn with_table(mut self, table: TableName) -> Self {
+        self.statements = Arc::new(Statements::new(&table));
+        self.table = table;
+        self
+    }
+
+    /// Bounds the wait for another transaction that holds an id, where a call does not set its own
+    /// (R6). [`DEFAULT_WAIT`] unless set.
+    ///
+    /// MySQL counts in whole seconds, from 1 s (which zero means too), and for each row of a batch
+    /// anew. MariaDB counts in microseconds, from 50 ms (zero is no wait).
+    #[must_use]
+    pub fn with_wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &MySqlPool {
+        &self.pool
+    }
+
+    /// The table.
+    pub fn table(&self) -> &TableName {
+        &self.table
+    }
+
+    pub(crate) fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    pub(crate) fn dialect(&self) -> &dialect::Known {
+        &self.dialect
+    }
+
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait
+    }
+}
+
+impl fmt::Debug for MySqlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MySqlStore")
+            .field("table", &self.table)
+            .field("wait", &self.wait)
+            .finish_non_exhaustive()
+    }
+}
+
+/// All that the contract names, waiting where a message is registered; MySQL's bound of the wait is
+/// one in whole seconds.
+pub(crate) fn capabilities() -> Capabilities {
+    let mut capabilities = Capabilities::all(Waits::WhenRegistering);
+    capabilities.wait_resolution = Duration::from_secs(1);
+    capabilities
+}
+
+#[async_trait]
+impl<'c> InboxStore<Transaction<'c, MySql>> for MySqlStore {
+    async fn register_if_new(
+        &self,
+        tx: &mut Transaction<'c, MySql>,
+        request: &Register<'_>,
+    ) -> Result<Registration, Error> {
+        register::register_if_new(self, tx, request).await
+    }
+
+    async fn register_batch(
+        &self,
+        tx: &mut Transaction<'c, MySql>,
+        request: &RegisterBatch<'_>,
+    ) -> Result<Vec<Registration>, Error> {
+        batch::register_batch(self, tx, request).await
+    }
+
+    async fn condemn(&self, tx: &mut Transaction<'c, MySql>) {
+        condemn::condemn(tx).await;
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
+    }
+}

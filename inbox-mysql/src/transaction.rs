@@ -1,0 +1,35 @@
+//! What sqlx knows of a transaction: how deep it is, and whether it is still there.
+
+use inbox_core::{Error, ErrorKind};
+use sqlx::{Database, MySql, MySqlConnection};
+use sqlx_core::transaction::TransactionManager;
+
+type Manager = <MySql as Database>::TransactionManager;
+
+/// How many transactions sqlx believes to be open on a connection, one inside the other: 0 is none,
+/// 1 the outermost, more are savepoints.
+pub(crate) fn depth(conn: &MySqlConnection) -> usize {
+    Manager::get_transaction_depth(conn)
+}
+
+/// Queues the rollback of the innermost transaction, as dropping it does.
+pub(crate) fn queue_rollback(conn: &mut MySqlConnection) {
+    Manager::start_rollback(conn);
+}
+
+/// Refuses a connection on which sqlx has no transaction open, before any SQL.
+///
+/// A nested `begin` that failed or was cancelled makes sqlx roll back the outer transaction, and
+/// every later statement is committed alone (R12).
+pub(crate) fn refuse_lost(conn: &MySqlConnection, doing: impl FnOnce() -> String) -> Result<(), Error> {
+    if depth(conn) > 0 {
+        return Ok(());
+    }
+    Err(lost(doing()))
+}
+
+/// The error where sqlx has no transaction open any more.
+pub(crate) fn lost(doing: String) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing)
+        .with_detail("sqlx has no transaction open here, so a nested begin failed or was cancelled")
+}

@@ -1,0 +1,106 @@
+//! [`Wait`]: one bound for all the waits of a call (R6).
+
+use std::time::{Duration, Instant};
+
+use crate::dialect::Dialect;
+use crate::script::Script;
+
+/// How long a call may still wait for other transactions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wait {
+    bound: Duration,
+    started: Instant,
+}
+
+/// MariaDB's limit is one on the whole statement, so it must leave time to run one that waits for nobody.
+const SHORTEST_STATEMENT: Duration = Duration::from_millis(50);
+
+/// The longest lock wait that both servers take, in seconds.
+const LONGEST: u64 = 100_000_000;
+
+impl Wait {
+    /// Starts counting.
+    pub(crate) fn start(bound: Duration) -> Self {
+        Self { bound, started: Instant::now() }
+    }
+
+    /// Adds statements to a script, and to each the bound of what is left. The session's settings
+    /// are as before once the script is done.
+    ///
+    /// MariaDB has a form of statement for that. MySQL counts in whole seconds, from one, in a
+    /// setting of the session, whose value stays in a variable meanwhile: one that is found there was
+    /// left by a call that failed or was given up, and is the right one to restore.
+    pub(crate) fn bound(&self, dialect: Dialect, script: Script, statement: String) -> Script {
+        let left = self.left();
+        match dialect {
+            Dialect::MariaDb => script.then(format!("{}{statement}", for_statement(left))),
+            Dialect::MySql => script.then(set_session(left)).then(statement).then(RESTORE),
+        }
+    }
+
+    /// Where the bounded statement's answer stands, in a script that was this long before.
+    pub(crate) fn answer_at(dialect: Dialect, before: usize) -> usize {
+        match dialect {
+            Dialect::MariaDb => before,
+            Dialect::MySql => before + 1,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.bound.saturating_sub(self.started.elapsed())
+    }
+
+    /// For the text of an error.
+    pub(crate) fn describe(&self) -> String {
+        format!("the bound of the wait is {:?}", self.bound)
+    }
+}
+
+/// Restores MySQL's setting; after an error the script has not come to it.
+pub(crate) const RESTORE: &str =
+    "SET innodb_lock_wait_timeout = IFNULL(@inbox_wait, @@innodb_lock_wait_timeout), @inbox_wait = NULL";
+
+fn set_session(left: Duration) -> String {
+    format!(
+        "SET @inbox_wait = IFNULL(@inbox_wait, @@innodb_lock_wait_timeout), innodb_lock_wait_timeout = {}",
+        whole_seconds(left).max(1)
+    )
+}
+
+/// Zero is no wait to the one setting, and no limit to the other.
+fn for_statement(left: Duration) -> String {
+    if left.is_zero() {
+        return "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0 FOR ".to_owned();
+    }
+    let limit = left.clamp(SHORTEST_STATEMENT, Duration::from_secs(31_536_000));
+    format!(
+        "SET STATEMENT max_statement_time = {}.{:06}, innodb_lock_wait_timeout = {} FOR ",
+        limit.as_secs(),
+        limit.subsec_micros(),
+        whole_seconds(left),
+    )
+}
+
+/// Rounded up, so that the setting never ends a wait before its bound.
+fn whole_seconds(left: Duration) -> u64 {
+    (left.as_secs() + u64::from(left.subsec_nanos() > 0)).min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r06_a_wait_is_rounded_up_to_what_the_server_takes() {
+        assert!(set_session(Duration::ZERO).ends_with("= 1"));
+        assert!(set_session(Duration::from_millis(1_001)).ends_with("= 2"));
+        assert!(set_session(Duration::MAX).ends_with("= 100000000"));
+    }
+
+    #[test]
+    fn r06_no_wait_is_no_unlimited_statement() {
+        assert!(!for_statement(Duration::ZERO).contains("max_statement_time"));
+        assert!(for_statement(Duration::from_nanos(1)).contains("max_statement_time = 0.050000"));
+        assert!(for_statement(Duration::MAX).contains("max_statement_time = 31536000.000000"));
+    }
+}
