@@ -33,7 +33,7 @@ pub(crate) trait DriverError: std::error::Error + Send + Sync + 'static {
     }
 }
 
-fn kind_of_code(extended_code: i32) -> ErrorKind {
+pub(crate) fn kind_of_code(extended_code: i32) -> ErrorKind {
     match (extended_code & 0xff, extended_code) {
         (_, BUSY_SNAPSHOT) => ErrorKind::Retryable,
         (BUSY, _) => ErrorKind::Busy,

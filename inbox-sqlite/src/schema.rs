@@ -26,7 +26,7 @@ pub(crate) fn default_table() -> TableName {
 /// # Ok::<_, inbox_core::Error>(())
 /// ```
 pub fn ddl(table: &TableName) -> String {
-    Statements::new(table.clone()).create_table
+    Statements::new(table.clone()).create_table.to_string()
 }
 
 pub(crate) fn creating(table: &TableName) -> String {

@@ -1,5 +1,7 @@
 //! The SQL of one table: the texts in `sql/` with the table's name and the clock filled in.
 
+use std::sync::Arc;
+
 use inbox_core::TableName;
 
 /// Microseconds since 1970 by SQLite's clock.
@@ -13,17 +15,17 @@ pub(crate) const NOW: &str = include_str!("sql/now.sql");
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) table: TableName,
-    pub(crate) create_table: String,
-    pub(crate) insert: String,
-    pub(crate) read_original: String,
-    pub(crate) still_registered: String,
-    pub(crate) forget: String,
+    pub(crate) create_table: Arc<str>,
+    pub(crate) insert: Arc<str>,
+    pub(crate) read_original: Arc<str>,
+    pub(crate) still_registered: Arc<str>,
+    pub(crate) forget: Arc<str>,
 }
 
 impl Statements {
     pub(crate) fn new(table: TableName) -> Self {
         let quoted = table.quoted();
-        let fill = |sql: &str| sql.replace("{table}", &quoted).replace("{now}", NOW.trim());
+        let fill = |sql: &str| sql.replace("{table}", &quoted).replace("{now}", NOW.trim()).into();
         Self {
             create_table: fill(include_str!("sql/create_table.sql")),
             insert: fill(include_str!("sql/insert.sql")),

@@ -35,7 +35,11 @@ pub(crate) async fn inspect<D: Driver>(conn: &mut D, table: &TableName) -> Resul
     report.into_result(table)
 }
 
-async fn look<D: Driver>(conn: &mut D, table: &TableName, report: &mut SchemaReport) -> Result<(), D::Error> {
+pub(crate) async fn look<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    report: &mut SchemaReport,
+) -> Result<(), D::Error> {
     if is_too_old(conn, report).await? || !is_a_table(conn, table, report).await? {
         return Ok(());
     }
@@ -359,7 +363,7 @@ async fn database<D: Driver>(
     Ok(())
 }
 
-async fn is_on_file<D: Driver>(conn: &mut D, table: &TableName) -> Result<bool, D::Error> {
+pub(crate) async fn is_on_file<D: Driver>(conn: &mut D, table: &TableName) -> Result<bool, D::Error> {
     const FILE: &str = "SELECT file <> '' FROM pragma_database_list WHERE name = ?1 COLLATE NOCASE";
     Ok(one(conn, FILE, &[table.schema().as_str()]).await?.is_true(0))
 }

@@ -1,0 +1,149 @@
+//! Beginning a transaction of our own: bounded, and so that a cancelled call leaves none open (R6, R17).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use inbox_core::{Begin, Error, ErrorKind};
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::{Sqlite, SqliteConnection};
+use sqlx::{SqlSafeStr as _, Transaction};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{sleep, timeout};
+use tracing::Instrument;
+
+use super::store::SqlxSqliteStore;
+use super::transaction::end_all;
+use crate::driver::Driver as _;
+use crate::errors::{self, DriverError as _, to_error};
+use crate::guard;
+use crate::wait::{Deadline, busy_timeout_ms};
+
+/// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
+/// How long a connection may take that nobody has to give up first: one that is idle, or to be opened.
+const OPENING: Duration = Duration::from_secs(5);
+
+#[async_trait]
+impl Begin for SqlxSqliteStore {
+    type Tx = Transaction<'static, Sqlite>;
+
+    async fn begin(&self, wait: Option<Duration>) -> Result<Self::Tx, Error> {
+        let wait = wait.unwrap_or(self.wait());
+        self.begin_for(wait, format!("begin a transaction for {}", self.table())).await
+    }
+}
+
+impl SqlxSqliteStore {
+    /// Begins in a task of its own: one whose caller has gone puts the busy timeout back all the same,
+    /// and drops the transaction.
+    pub(crate) async fn begin_for(
+        &self,
+        wait: Duration,
+        doing: String,
+    ) -> Result<Transaction<'static, Sqlite>, Error> {
+        let (store, deadline) = (self.clone(), Deadline::after(wait));
+        let begin = {
+            let doing = doing.clone();
+            async move { store.begin_in_turn(deadline, &doing).await }
+        };
+        match tokio::spawn(begin.in_current_span()).await {
+            Ok(begun) => begun,
+            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
+            Err(failed) => Err(Error::new(ErrorKind::Unavailable, doing)
+                .with_detail("the runtime is shutting down")
+                .with_source(failed)),
+        }
+    }
+
+    async fn begin_in_turn(
+        &self,
+        deadline: Deadline,
+        doing: &str,
+    ) -> Result<Transaction<'static, Sqlite>, Error> {
+        let _turn = self.turn(deadline, doing).await?;
+        let mut conn = self.connection(deadline, doing).await?;
+        become_writer(&mut conn, deadline).await.map_err(|source| to_error(doing, source))?;
+        // To sqlx the transaction begins here: its BEGIN may be any statement after which one is open.
+        Transaction::begin(conn, Some(guard::SET.into_sql_str()))
+            .await
+            .map_err(|source| to_error(doing, source))
+    }
+
+    /// Who begins through this store is served in order: inside SQLite any newcomer may be faster.
+    async fn turn(&self, deadline: Deadline, doing: &str) -> Result<OwnedSemaphorePermit, Error> {
+        let turns = self.turns();
+        let turn = match turns.clone().try_acquire_owned() {
+            Ok(turn) => Some(turn),
+            Err(_) => timeout(deadline.left(), turns.acquire_owned()).await.ok().and_then(Result::ok),
+        };
+        turn.ok_or_else(|| busy(doing, deadline, "for others that begin through this store"))
+    }
+
+    /// A connection of the pool on which nothing is open.
+    pub(crate) async fn connection(
+        &self,
+        deadline: Deadline,
+        doing: &str,
+    ) -> Result<PoolConnection<Sqlite>, Error> {
+        let pool = self.pool();
+        let is_free = pool.num_idle() > 0 || pool.size() < pool.options().get_max_connections();
+        let patience = if is_free { deadline.left().max(OPENING) } else { deadline.left() };
+        let Ok(acquired) = timeout(patience, pool.acquire()).await else {
+            return Err(busy(doing, deadline, "for a connection of the pool, which are all in use"));
+        };
+        let mut conn = acquired.map_err(|source| to_error(doing, source))?;
+        end_leftovers(&mut conn).await.map_err(|source| to_error(doing, source))?;
+        Ok(conn)
+    }
+}
+
+fn busy(doing: &str, deadline: Deadline, for_what: &str) -> Error {
+    Error::new(ErrorKind::Busy, doing).with_detail(format!("waited {:?} {for_what}", deadline.wait()))
+}
+
+/// Ends what was left open on a connection: a raw BEGIN, a leaked transaction, or one that SQLite has
+/// rolled back while sqlx counts it as open. Left alone, `begin` would be a savepoint, or fail.
+async fn end_leftovers(conn: &mut PoolConnection<Sqlite>) -> Result<(), sqlx::Error> {
+    let ended = end_all(conn).await;
+    if ended.is_err() {
+        conn.close_on_drop();
+    }
+    ended
+}
+
+/// Begins as the writer, waiting for it no longer than the deadline.
+async fn become_writer(conn: &mut PoolConnection<Sqlite>, deadline: Deadline) -> Result<(), sqlx::Error> {
+    let own = busy_timeout(conn).await?;
+    if own == 0 {
+        return poll_for_writer(conn, deadline).await;
+    }
+    let ours = busy_timeout_ms(deadline.left());
+    let begun = conn.run(&format!("PRAGMA busy_timeout = {ours};\n{BEGIN}")).await;
+    if let Err(error) = conn.run(&format!("PRAGMA busy_timeout = {own}")).await {
+        conn.close_on_drop();
+        return Err(error);
+    }
+    begun
+}
+
+async fn busy_timeout(conn: &mut SqliteConnection) -> Result<u32, sqlx::Error> {
+    let rows = conn.rows("PRAGMA busy_timeout", &[]).await?;
+    Ok(rows.first().and_then(|row| row.get(0)?.parse().ok()).unwrap_or(0))
+}
+
+/// A connection whose timeout reads 0 may have a busy handler of its own, which could not be put
+/// back, so nothing is set on it and the wait is here.
+async fn poll_for_writer(conn: &mut SqliteConnection, deadline: Deadline) -> Result<(), sqlx::Error> {
+    const LONGEST_PAUSE: Duration = Duration::from_millis(25);
+    let mut pause = Duration::from_millis(1);
+    loop {
+        let begun = conn.run(BEGIN).await;
+        let is_busy = begun.as_ref().is_err_and(|error| error.primary_code() == Some(errors::BUSY));
+        if !is_busy || deadline.left().is_zero() {
+            return begun;
+        }
+        sleep(pause.min(deadline.left())).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
