@@ -7,6 +7,8 @@
 //!
 //! This crate is for test code. The suite's cases are no stable interface.
 
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod proxy;

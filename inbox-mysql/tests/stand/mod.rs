@@ -1,0 +1,164 @@
+//! `MySqlStore` as the suite needs it, on one of the servers.
+
+mod damages;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use async_trait::async_trait;
+use inbox_core::{BoxError, Error};
+use inbox_mysql::MySqlStore;
+use inbox_testkit::mysql::{self as blocks, MySqlTx};
+use inbox_testkit::servers::{Flavour, MySqlDatabase, MySqlServer, MySqlWanted, ServerError};
+use inbox_testkit::suite::{Damage, Fresh, Level, Need, Probe, Stand};
+use sqlx::MySqlPool;
+
+/// A server.
+pub(crate) struct MySqlStand {
+    wanted: MySqlWanted,
+    server: MySqlServer,
+    /// By database: a pool of the probe's own. It must not be the store's: a leaked transaction would
+    /// be asked about itself.
+    beside: Mutex<HashMap<String, MySqlPool>>,
+}
+
+impl MySqlStand {
+    /// Starts, or joins, a server, which must be the product that was asked for.
+    pub(crate) fn start(wanted: MySqlWanted) -> Result<Self, ServerError> {
+        let server = block_on(MySqlServer::shared(wanted))?;
+        assert_eq!(server.flavour(), wanted.flavour(), "{wanted}: the server says {}", server.version());
+        Ok(Self { wanted, server, beside: Mutex::default() })
+    }
+
+    pub(crate) async fn fresh_database(&self) -> Result<MySqlDatabase, ServerError> {
+        self.server.fresh_database().await
+    }
+
+    /// A store over empty tables in a database.
+    pub(crate) async fn store_in(&self, database: &MySqlDatabase) -> Result<MySqlStore, BoxError> {
+        let beside = blocks::pool(database.url()).await?;
+        blocks::execute_beside(&beside, "DROP TABLE IF EXISTS inbox, effect").await?;
+        blocks::create_effects(&beside).await?;
+        MySqlStore::new(beside.clone())?.create_schema().await?;
+        self.beside
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(database.name().to_owned(), beside.clone());
+        Ok(MySqlStore::new(blocks::pool(database.url()).await?)?)
+    }
+
+    fn beside(&self, store: &MySqlStore) -> MySqlPool {
+        let database = store.table().schema().as_str();
+        let pools = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.get(database).expect("fresh() made it").clone()
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(future)
+}
+
+#[async_trait]
+impl Stand for MySqlStand {
+    type Store = MySqlStore;
+
+    fn name(&self) -> String {
+        self.wanted.stand().to_owned()
+    }
+
+    async fn fresh(&self) -> Result<Fresh<MySqlStore>, BoxError> {
+        let database = self.fresh_database().await?;
+        let store = self.store_in(&database).await?;
+        Ok(Fresh::new(store, database))
+    }
+
+    async fn write_effect(&self, tx: &mut MySqlTx, name: &str) -> Result<(), BoxError> {
+        blocks::write_effect(tx, name).await
+    }
+
+    async fn count_effects(&self, store: &MySqlStore, name: &str) -> Result<i64, BoxError> {
+        blocks::count_effects(&self.beside(store), name).await
+    }
+
+    fn probe(&self) -> Option<&dyn Probe<MySqlStore>> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl Probe<MySqlStore> for MySqlStand {
+    fn offers(&self) -> Vec<Need> {
+        let mut offers = blocks::OFFERS.to_vec();
+        offers.extend([Need::Schema, Need::SwallowedInserts]);
+        // MariaDB's performance schema is off by default.
+        if self.server.flavour() == Flavour::MySql {
+            offers.push(Need::OpenTransactions);
+        }
+        offers
+    }
+
+    fn levels(&self) -> Vec<Level> {
+        blocks::LEVELS.to_vec()
+    }
+
+    async fn begin_at(&self, store: &MySqlStore, level: &Level) -> Result<MySqlTx, BoxError> {
+        blocks::begin_at(store.pool(), level).await
+    }
+
+    async fn execute(&self, tx: &mut MySqlTx, sql: &str) -> Result<(), BoxError> {
+        blocks::execute(tx, sql).await
+    }
+
+    async fn execute_beside(&self, store: &MySqlStore, sql: &str) -> Result<(), BoxError> {
+        blocks::execute_beside(&self.beside(store), sql).await
+    }
+
+    async fn session(&self, tx: &mut MySqlTx) -> Result<String, BoxError> {
+        blocks::session(tx).await
+    }
+
+    async fn is_waiting(&self, store: &MySqlStore, session: &str) -> Result<bool, BoxError> {
+        blocks::is_waiting(&self.beside(store), session).await
+    }
+
+    async fn kill(&self, store: &MySqlStore, session: &str) -> Result<(), BoxError> {
+        blocks::kill(&self.beside(store), session).await
+    }
+
+    async fn settings(&self, tx: &mut MySqlTx) -> Result<String, BoxError> {
+        blocks::settings(tx).await
+    }
+
+    async fn open_transactions(&self, store: &MySqlStore) -> Result<u64, BoxError> {
+        blocks::open_transactions(&self.beside(store)).await
+    }
+
+    fn aborting_sql(&self) -> &'static str {
+        blocks::ABORTING_SQL
+    }
+
+    /// A foreign key that nothing satisfies: IGNORE turns its error into a warning.
+    fn swallow_inserts(&self) -> Vec<String> {
+        [
+            "CREATE TABLE consumers (name VARBINARY(100) PRIMARY KEY) ENGINE = InnoDB",
+            "SET foreign_key_checks = 0; \
+             ALTER TABLE inbox ADD FOREIGN KEY (consumer) REFERENCES consumers (name); \
+             SET foreign_key_checks = 1",
+        ]
+        .map(str::to_owned)
+        .into()
+    }
+
+    async fn create_schema(&self, store: &MySqlStore) -> Result<(), Error> {
+        store.create_schema().await
+    }
+
+    async fn verify(&self, store: &MySqlStore) -> Result<(), Error> {
+        store.verify().await.map(drop)
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        damages::damages()
+    }
+}
