@@ -1,0 +1,77 @@
+//! After an error by reference the transaction commits nothing (R9).
+
+use inbox_core::ErrorKind;
+use inbox_sqlite::on_sqlx::{InTransaction, SqlxSqliteStore};
+use sqlx::sqlite::Sqlite;
+use sqlx::{Connection as _, Transaction};
+
+use crate::stand::{assert_forgotten, credit, credits, in_memory, inbox, is_registered, kind, message, sql};
+
+/// A database whose one connection has a transaction that was condemned by a mismatch.
+async fn condemned(store: &SqlxSqliteStore) -> Transaction<'static, Sqlite> {
+    let inbox = inbox(store);
+    let mut tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
+    sql(&mut tx, "SAVEPOINT before_it").await.unwrap();
+    assert!(inbox.register_if_new(&mut tx, &message("m").with_payload(b"1")).await.unwrap().is_new());
+    credit(&mut tx).await.unwrap();
+    let mismatch = inbox.register_if_new(&mut tx, &message("m").with_payload(b"2")).await;
+    assert_eq!(kind(mismatch), Some(ErrorKind::Mismatch));
+    tx
+}
+
+#[tokio::test]
+async fn r09_the_drivers_commit_fails_and_commits_nothing() {
+    for swallow in ["", "ROLLBACK TO before_it", "RELEASE before_it"] {
+        let store = in_memory().await;
+        let mut tx = condemned(&store).await;
+        sql(&mut tx, swallow).await.unwrap();
+        credit(&mut tx).await.unwrap();
+        let refused = tx.commit().await.unwrap_err();
+        assert_eq!(refused.as_database_error().and_then(|error| error.code()).as_deref(), Some("531"));
+        assert_forgotten(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn r09_a_raw_commit_fails_as_well() {
+    let store = in_memory().await;
+    let mut tx = condemned(&store).await;
+    assert!(sql(&mut tx, "COMMIT").await.is_err());
+    drop(tx);
+    assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r15_the_next_transaction_of_the_connection_commits() {
+    let store = in_memory().await;
+    condemned(&store).await.rollback().await.unwrap();
+    let mut tx = store.pool().begin().await.unwrap();
+    assert!(inbox(&store).register_if_new(&mut tx, &message("m")).await.unwrap().is_new());
+    credit(&mut tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((credits(&store).await, is_registered(&store, "m").await), (1, true));
+}
+
+#[tokio::test]
+async fn a_connection_in_a_transaction_is_registered_on_and_condemned() {
+    let store = in_memory().await;
+    let inbox = inbox(&store);
+    let mut conn = store.pool().acquire().await.unwrap();
+    assert_eq!(kind(InTransaction::new(&mut conn)), Some(ErrorKind::TransactionLost));
+
+    let mut tx = conn.begin().await.unwrap();
+    let mut borrowed = InTransaction::new(&mut tx).unwrap();
+    assert!(inbox.register_if_new(&mut borrowed, &message("kept")).await.unwrap().is_new());
+    tx.commit().await.unwrap();
+
+    let mut tx = conn.begin().await.unwrap();
+    let mut borrowed = InTransaction::new(&mut tx).unwrap();
+    credit(&mut borrowed).await.unwrap();
+    sql(&mut borrowed, "ALTER TABLE inbox RENAME TO hidden").await.unwrap();
+    assert_eq!(kind(inbox.register_if_new(&mut borrowed, &message("m")).await), Some(ErrorKind::Schema));
+    assert!(tx.commit().await.is_err());
+    drop(conn);
+
+    assert!(is_registered(&store, "kept").await);
+    assert_forgotten(&store).await;
+}
