@@ -11,10 +11,6 @@ use crate::statements::Statements;
 
 /// Set right after BEGIN.
 pub(crate) const SET: &str = "SAVEPOINT inbox_guard";
-/// Before a commit.
-pub(crate) const RELEASE: &str = "RELEASE inbox_guard";
-/// Before a rollback: undoes all that was written under the guard.
-pub(crate) const ROLLBACK_TO: &str = "ROLLBACK TO inbox_guard";
 
 /// Whether the guard is gone: `SQLITE_ERROR` of its statements has one meaning, that there is no such savepoint.
 pub(crate) fn is_gone(error: &impl DriverError) -> bool {

@@ -1,17 +1,21 @@
-//! The inbox on SQLite, through [rusqlite](https://docs.rs/rusqlite): `INSERT OR IGNORE`, and every
-//! "0 rows" proved by reading the original back.
+//! The inbox on SQLite, through [rusqlite](https://docs.rs/rusqlite) or [sqlx](https://docs.rs/sqlx):
+//! `INSERT OR IGNORE`, and every "0 rows" proved by reading the original back.
 //!
 //! | you are | see |
 //! |---|---|
 //! | async | [`SqliteStore`] with [`Inbox::process`](inbox_core::Inbox::process); the effect goes through [`SqliteTx::call`] |
 //! | not async | [`Blocking`], on a [`rusqlite::Connection`] of your own |
 //! | migrating | [`SqliteStore::create_schema`], [`create_schema_on`], [`ddl`]; then [`SqliteStore::verify`] |
+//! | on sqlx throughout | `on_sqlx`, with the feature `sqlx` |
 //! | retrying your own errors | [`is_retryable`] |
 //!
 //! ```
 //! use inbox_core::{Consumer, Inbox, Message, MessageId, Outcome};
+//! # #[cfg(feature = "rusqlite")]
 //! use inbox_sqlite::SqliteStore;
 //!
+//! # #[cfg(not(feature = "rusqlite"))] fn main() {}
+//! # #[cfg(feature = "rusqlite")]
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! let store = SqliteStore::in_memory()?; // SqliteStore::open("app.sqlite").await? in earnest
 //! store.create_schema().await?;
@@ -31,7 +35,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # How the rules are kept
+//! # How the rules are kept, on rusqlite
 //!
 //! | rule | how |
 //! |---|---|
@@ -62,11 +66,24 @@
 //! - Whether a busy timeout of 0 on a caller's connection hides a busy handler ([`Blocking`]).
 //! - Network file systems often do not lock. `verify` cannot tell.
 //!
-//! # Versions
+//! # Versions and features
 //!
-//! SQLite 3.37 or newer (STRICT tables). rusqlite 0.32 to 0.43, the one that your application uses
-//! if it is in that range. The feature `bundled`, on by default, compiles SQLite in; without it the
-//! system's library is linked.
+//! SQLite 3.37 or newer (STRICT tables).
+//!
+//! | feature | what it brings |
+//! |---|---|
+//! | `rusqlite`, on by default | all that is said above. rusqlite 0.32 to 0.43, the one that your application uses if it is in that range |
+//! | `bundled`, on by default | compiles SQLite in, for rusqlite; without it the system's library is linked |
+//! | `sqlx` | `on_sqlx`, on sqlx 0.9, which compiles SQLite in |
+//! | `sqlx-unbundled` | the same, linked to the system's library; its headers are read with libclang |
+//!
+//! Each driver can be had without the other: `default-features = false, features = ["sqlx"]`. Where
+//! both are in one program, rusqlite is 0.39 at most, since only one crate may link SQLite.
+
+#![cfg_attr(
+    not(any(feature = "rusqlite", feature = "_sqlx")),
+    allow(dead_code, reason = "without a driver only the text of the table is of use")
+)]
 
 mod batch;
 mod ddl_words;
