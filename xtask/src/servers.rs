@@ -38,11 +38,11 @@ const STANDS: &[Stand] = &[
     Stand { name: "postgres_own", by_url: false, part_of: Some("postgres"), program: Program::Postgres },
     Stand { name: "pgbouncer", by_url: false, part_of: None, program: Program::PgBouncer },
     Stand::mysql(&places::MARIADB_10_11),
-    Stand::own("mariadb_10_11_own", &places::MARIADB_10_11),
+    Stand::mysql_own(&places::MARIADB_10_11),
     Stand::mysql(&places::MARIADB_11_8),
-    Stand::own("mariadb_11_8_own", &places::MARIADB_11_8),
+    Stand::mysql_own(&places::MARIADB_11_8),
     Stand::mysql(&places::MYSQL),
-    Stand::own("mysql_own", &places::MYSQL),
+    Stand::mysql_own(&places::MYSQL),
 ];
 
 /// Where most of the unpacked servers come from: it has the newest versions.
@@ -129,8 +129,8 @@ impl Stand {
     }
 
     /// For tests that change or end their server.
-    const fn own(name: &'static str, stand: &'static MySqlStand) -> Self {
-        Self { name, by_url: false, part_of: Some(stand.name), program: Program::MySql(stand) }
+    const fn mysql_own(stand: &'static MySqlStand) -> Self {
+        Self { name: stand.own, by_url: false, part_of: Some(stand.name), program: Program::MySql(stand) }
     }
 
     fn is_in(&self, skipped: &[String]) -> bool {

@@ -118,6 +118,8 @@ fn major_in(text: &str) -> Option<u32> {
 pub(crate) struct MySqlStand {
     /// What `INBOX_TEST_SKIP` lists.
     pub(crate) name: &'static str,
+    /// The same for tests that start a server of their own.
+    pub(crate) own: &'static str,
     /// The same in words.
     pub(crate) server: &'static str,
     /// The package to install.
@@ -133,6 +135,7 @@ pub(crate) struct MySqlStand {
 
 pub(crate) const MARIADB_10_11: MySqlStand = MySqlStand {
     name: "mariadb_10_11",
+    own: "mariadb_10_11_own",
     server: "MariaDB 10.11",
     package: "mariadb-server",
     folder: "mariadb-10.11",
@@ -144,6 +147,7 @@ pub(crate) const MARIADB_10_11: MySqlStand = MySqlStand {
 /// The first long-term release with `innodb_snapshot_isolation` on.
 pub(crate) const MARIADB_11_8: MySqlStand = MySqlStand {
     name: "mariadb_11_8",
+    own: "mariadb_11_8_own",
     server: "MariaDB 11.8 or later",
     package: "mariadb-server",
     folder: "mariadb-11.8",
@@ -154,6 +158,7 @@ pub(crate) const MARIADB_11_8: MySqlStand = MySqlStand {
 
 pub(crate) const MYSQL: MySqlStand = MySqlStand {
     name: "mysql",
+    own: "mysql_own",
     server: "MySQL 8.0 or later",
     package: "mysql-server",
     folder: "mysql",

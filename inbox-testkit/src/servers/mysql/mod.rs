@@ -63,8 +63,8 @@ impl MySqlWanted {
     /// The name that [`skip_requested`](super::skip_requested) takes for tests that start a server of
     /// their own, such as `mysql_own`: where the environment gives this one by URL and none is
     /// installed, they cannot run.
-    pub fn own_stand(self) -> String {
-        format!("{}_own", self.stand())
+    pub fn own_stand(self) -> &'static str {
+        self.description().own
     }
 
     /// The product that is asked for.
@@ -249,6 +249,8 @@ const NOT_DURABLE: &[(&str, &str, &str)] = &[
     ("innodb-flush-log-at-trx-commit", "0", "nothing here is kept"),
     ("innodb-doublewrite", "OFF", "nothing here is kept"),
     ("sync-binlog", "0", "nothing here is kept"),
+    // Loose: newer versions of MariaDB deprecate it.
+    ("loose-innodb-flush-method", "nosync", "nothing here is kept"),
 ];
 
 /// How long a server may take until it answers, the making of its data included. Seconds are usual;
@@ -377,7 +379,7 @@ impl MySqlOptions {
             package: stand.package,
             variable: &self.wanted.url_variable(),
             stand: stand.name,
-            own_stand: &self.wanted.own_stand(),
+            own_stand: stand.own,
             programs: self.programs.as_deref(),
         };
         advice.not_found()
@@ -460,7 +462,7 @@ mod tests {
     fn each_server_has_its_own_stands_and_variable() {
         let wanted = MySqlWanted::MariaDb10_11;
         assert_eq!(wanted.url_variable(), "INBOX_TEST_MARIADB_10_11_URL");
-        assert_eq!((wanted.stand(), wanted.own_stand().as_str()), ("mariadb_10_11", "mariadb_10_11_own"));
+        assert_eq!((wanted.stand(), wanted.own_stand()), ("mariadb_10_11", "mariadb_10_11_own"));
     }
 
     #[test]

@@ -1,28 +1,11 @@
-//! Throw-away servers start, answer, and leave nothing behind.
-#![allow(clippy::print_stdout)] // a child process tells its parent; a skip is said
-
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+//! PostgreSQL and PgBouncer.
 
 use inbox_testkit::servers::{
     Database, PgBouncer, PgBouncerOptions, PostgresOptions, PostgresServer, ServerError, Wanted,
-    skip_requested,
 };
 use sqlx::{Connection, PgConnection};
 
-type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
-
-/// Ends a test whose server was left out by name.
-macro_rules! needs {
-    ($($stand:expr),+) => {
-        $(if skip_requested($stand) {
-            println!("skipped by INBOX_TEST_SKIP: {}", $stand);
-            return Ok(());
-        })+
-    };
-}
+use crate::common::{Child, Result, eventually, needs, report, runs, task};
 
 async fn connect(database: &Database) -> Result<PgConnection, sqlx::Error> {
     PgConnection::connect(database.url()).await
@@ -34,15 +17,6 @@ async fn exists(server: &PostgresServer, database: &str) -> Result<bool, sqlx::E
         .bind(database)
         .fetch_one(&mut connection)
         .await
-}
-
-/// Waits for what happens in the background, at most 20 seconds.
-async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let start = Instant::now();
-    while !condition().await {
-        assert!(start.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test]
@@ -243,66 +217,38 @@ async fn pgbouncer_hands_two_server_connections_to_many_clients() -> Result {
     Ok(())
 }
 
-/// Tells a child process what to do once it has a server.
-const CHILD: &str = "INBOX_SERVERS_TEST_CHILD";
-
 /// Not a test by itself: the tests below run it in a process of its own.
 #[tokio::test]
 async fn child() -> Result {
-    let Ok(task) = std::env::var(CHILD) else { return Ok(()) };
+    let Some(task) = task() else { return Ok(()) };
     let started = match task.as_str() {
         "exit" => PostgresServer::shared(Wanted::Any).await,
         _ => PostgresOptions::new(Wanted::Any).start().await,
     };
-    let server = started.inspect_err(|error| println!("\n{error}"))?;
-    let (pid, folder) = (server.process_id().expect("a process"), server.folder().expect("a folder"));
-    println!("\nserver {pid} {}", folder.display());
+    let server = report(started, PostgresServer::process_id, PostgresServer::folder)?;
     match task.as_str() {
         "wait" => std::future::pending().await,
         "panic" => panic!("as the parent asked"),
-        _ => Ok(()),
+        _ => drop(server),
     }
+    Ok(())
 }
 
-/// A process of this test's program that has started a server: the process, and the server's
-/// process id and folder.
-fn start_child(task: &str) -> Result<(Child, u32, PathBuf)> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["child", "--exact", "--nocapture"])
-        .env(CHILD, task)
-        // A server given by URL would not be the child's own.
-        .env_remove("INBOX_TEST_POSTGRES_URL")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let stdout = child.stdout.take().ok_or("no output")?;
-    let mut said = String::new();
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
-        if let Some((pid, folder)) = line.strip_prefix("server ").and_then(|rest| rest.split_once(' ')) {
-            return Ok((child, pid.parse()?, PathBuf::from(folder)));
-        }
-        said = said + &line + "\n";
-    }
-    let own = PostgresOptions::OWN;
-    Err(format!("the child started no server of its own (INBOX_TEST_SKIP={own} leaves this out): {said}")
-        .into())
-}
-
-async fn is_left_behind_by_nobody(pid: u32, folder: &Path) {
-    eventually("the server's process and folder are gone", async || !runs(pid) && !folder.exists()).await;
+fn start_child(task: &str) -> Result<Child> {
+    // A server given by URL would not be the child's own.
+    Child::start("postgres::child", task, &[("INBOX_TEST_POSTGRES_URL", "")])
 }
 
 #[tokio::test]
 async fn a_killed_process_leaves_no_server() -> Result {
     needs!("postgres", PostgresOptions::OWN);
-    let (mut child, pid, folder) = start_child("wait")?;
+    let mut child = start_child("wait")?;
+    let (pid, folder) = child.server()?;
     assert!(runs(pid) && folder.exists());
 
     child.kill()?;
-    child.wait()?;
 
-    is_left_behind_by_nobody(pid, &folder).await;
+    eventually("the server is gone", async || !runs(pid) && !folder.exists()).await;
     Ok(())
 }
 
@@ -310,15 +256,10 @@ async fn a_killed_process_leaves_no_server() -> Result {
 async fn a_process_that_ends_leaves_no_server() -> Result {
     needs!("postgres", PostgresOptions::OWN);
     for task in ["exit", "panic"] {
-        let (mut child, pid, folder) = start_child(task)?;
+        let mut child = start_child(task)?;
+        let (pid, folder) = child.server()?;
         child.wait()?;
-        is_left_behind_by_nobody(pid, &folder).await;
+        eventually("the server is gone", async || !runs(pid) && !folder.exists()).await;
     }
     Ok(())
-}
-
-fn runs(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-    // Another user's process answers with EPERM, which shows that it is there.
-    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
 }
