@@ -5,64 +5,85 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, ErrorKind, Guard, InboxStore, Message, Original, Register, RegisterBatch, Registration};
 
-/// The distinct ids of a batch in byte order, each with the message that came first.
+/// The distinct ids of a batch in byte order, each with the message that came first, and what a store
+/// has found of them so far.
 ///
 /// Byte order is the same in every process, so overlapping batches lock their keys in one order and
 /// do not deadlock (R10).
 #[derive(Debug)]
 pub struct BatchPlan<'a> {
     messages: &'a [Message],
-    first: Vec<&'a Message>,
-    repeats: bool,
+    distinct: Vec<&'a Message>,
+    repeated: HashSet<&'a str>,
+    new: HashSet<String>,
+    originals: HashMap<String, Original>,
 }
 
 impl<'a> BatchPlan<'a> {
     /// Plans a batch.
     pub fn new(messages: &'a [Message]) -> Self {
-        let mut first: Vec<&Message> = messages.iter().collect();
+        let mut distinct: Vec<&Message> = messages.iter().collect();
         // The sort is stable, so of equal ids the one that came first stays first.
-        first.sort_by(|a, b| a.id().cmp(b.id()));
-        first.dedup_by(|later, earlier| later.id() == earlier.id());
-        let repeats = first.len() < messages.len();
-        Self { messages, first, repeats }
+        distinct.sort_by(|a, b| a.id().cmp(b.id()));
+        let mut repeated = HashSet::new();
+        distinct.dedup_by(|later, earlier| {
+            let again = later.id() == earlier.id();
+            if again {
+                repeated.insert(later.id().as_str());
+            }
+            again
+        });
+        Self { messages, distinct, repeated, new: HashSet::new(), originals: HashMap::new() }
     }
 
     /// The distinct messages in the order in which they must be registered.
     pub fn distinct(&self) -> &[&'a Message] {
-        &self.first
+        &self.distinct
     }
 
-    /// Whether some id stands in the batch more than once; then the originals of new ids are needed too.
-    pub fn has_repeats(&self) -> bool {
-        self.repeats
+    /// Notes an id that was inserted.
+    pub fn found_new(&mut self, id: impl Into<String>) {
+        self.new.insert(id.into());
+    }
+
+    /// Notes the original of an id, also of a new one that is repeated.
+    pub fn found_original(&mut self, id: impl Into<String>, original: Original) {
+        self.originals.insert(id.into(), original);
+    }
+
+    /// Whether the message was neither inserted nor found yet.
+    pub fn is_open(&self, message: &Message) -> bool {
+        let id = message.id().as_str();
+        !self.new.contains(id) && !self.originals.contains_key(id)
+    }
+
+    /// Whether the message's original must still be read: it was not inserted, or its id stands in the
+    /// batch again, and a repeat is a duplicate of the row just inserted (R3).
+    pub fn needs_original(&self, message: &Message) -> bool {
+        let id = message.id().as_str();
+        !self.originals.contains_key(id) && (!self.new.contains(id) || self.repeated.contains(id))
     }
 
     /// The answers by position, as single calls one after the other would give them.
     ///
-    /// `new` holds the ids that were inserted; `originals` those of all other ids, and of new ids
-    /// that are repeated in the batch.
-    ///
     /// # Errors
     ///
     /// [`ErrorKind::Unconfirmed`] for an id that needs an original and has none (R8).
-    pub fn answer(
-        &self,
-        doing: &str,
-        new: &HashSet<&str>,
-        originals: &HashMap<String, Original>,
-    ) -> Result<Vec<Registration>, Error> {
-        let mut seen = HashSet::new();
+    pub fn answer(&self, doing: &str) -> Result<Vec<Registration>, Error> {
+        let mut answered = HashSet::new();
         self.messages
             .iter()
             .map(|message| {
-                let first_here = !self.repeats || seen.insert(message.id());
-                if first_here && new.contains(message.id().as_str()) {
+                let id = message.id().as_str();
+                let first_here = !self.repeated.contains(id) || answered.insert(id);
+                if first_here && self.new.contains(id) {
                     return Ok(Registration::New);
                 }
-                match originals.get(message.id().as_str()) {
+                match self.originals.get(id) {
                     Some(original) => Ok(original.clone().compare(message)),
-                    None => Err(Error::new(ErrorKind::Unconfirmed, doing)
-                        .with_detail(format!("message {:?}", message.id().as_str()))),
+                    None => {
+                        Err(Error::new(ErrorKind::Unconfirmed, doing).with_detail(format!("message {id:?}")))
+                    }
                 }
             })
             .collect()
@@ -97,8 +118,7 @@ where
     let mut guard = request.guard;
     for position in order {
         let left = deadline.map_or(wait, |at| at.saturating_duration_since(Instant::now()));
-        let single =
-            Register::new(request.consumer, &request.messages[position]).wait(left).guard(guard);
+        let single = Register::new(request.consumer, &request.messages[position]).wait(left).guard(guard);
         answers[position] = store.register_if_new(tx, &single).await?;
         if guard == Guard::Opens {
             guard = Guard::Stands;

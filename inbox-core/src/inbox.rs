@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Administer, Begin, Consumer, Error, ErrorKind, Guard, GuardedTx, InboxStore, Message, MessageId, Original,
-    Register, RegisterBatch, Registered, Registration, RetryPolicy, Transactional,
+    Administer, Begin, Consumer, Error, ErrorKind, Guard, GuardedTx, InboxStore, Message, MessageId,
+    Original, Register, RegisterBatch, Registered, Registration, RetryPolicy, Transactional,
 };
 
 /// One consumer on one store: the way in.

@@ -46,6 +46,6 @@ pub use registration::{Original, Registration};
 pub use retry::{RetryPolicy, RetryState};
 pub use schema::{Finding, Identifier, SchemaReport, Severity, TableName};
 pub use store::{
-    Administer, Begin, BoxFuture, Capabilities, DEFAULT_WAIT, End, Guard, InboxStore, Register, RegisterBatch,
-    Transactional, Waits,
+    Administer, Begin, BoxFuture, Capabilities, DEFAULT_WAIT, End, Guard, InboxStore, Register,
+    RegisterBatch, Transactional, Waits,
 };

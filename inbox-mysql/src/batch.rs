@@ -1,8 +1,6 @@
 //! Registering a batch: multi-row inserts, and a read of the originals if any are needed.
 
-use std::collections::{HashMap, HashSet};
-
-use inbox_core::{BatchPlan, Error, Guard, Message, Original, RegisterBatch, Registration};
+use inbox_core::{BatchPlan, Error, Guard, Message, RegisterBatch, Registration};
 use sqlx::MySqlConnection;
 use uuid::Uuid;
 
@@ -22,79 +20,79 @@ pub(crate) async fn register_batch(
 ) -> Result<Vec<Registration>, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
     let wait = Wait::start(request.wait.unwrap_or(store.wait()));
-    let plan = BatchPlan::new(request.messages);
-    let mut known = Known { guard: request.guard, ..Known::default() };
-    for chunk in plan.distinct().chunks(ROWS) {
+    let mut plan = BatchPlan::new(request.messages);
+    let mut guard = request.guard;
+    for chunk in plan.distinct().to_vec().chunks(ROWS) {
         let mut open = chunk.to_vec();
         for _ in 0..PAIRS {
-            if !open.is_empty() {
-                register_chunk(store, conn, request, &wait, &open, plan.has_repeats(), &mut known).await?;
-                open.retain(|message| known.is_open(message));
+            if open.is_empty() {
+                break;
             }
+            let inserted = insert(store, conn, request, &wait, guard, &open).await?;
+            guard = Guard::Stands;
+            if inserted.are_all_new(&open) {
+                open.iter().for_each(|message| plan.found_new(message.id().as_str()));
+            }
+            look(store, conn, request, &wait, &inserted, &open, &mut plan).await?;
+            open.retain(|message| plan.is_open(message));
         }
     }
-    let new = known.new.iter().map(String::as_str).collect();
-    plan.answer(&request.doing(), &new, &known.originals)
+    plan.answer(&request.doing())
 }
 
-/// What is known of a batch's ids so far.
-struct Known {
-    guard: Guard,
-    new: HashSet<String>,
-    originals: HashMap<String, Original>,
+/// What an insert of many rows says: how many are new, not which.
+struct Inserted {
+    attempt: Uuid,
+    rows: u64,
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self { guard: Guard::Stands, new: HashSet::new(), originals: HashMap::new() }
+impl Inserted {
+    fn are_all_new(&self, messages: &[&Message]) -> bool {
+        self.rows == messages.len() as u64
     }
 }
 
-impl Known {
-    /// Neither inserted nor found.
-    fn is_open(&self, message: &Message) -> bool {
-        let id = message.id().as_str();
-        !self.new.contains(id) && !self.originals.contains_key(id)
-    }
-}
-
-/// Inserts the rows of some messages, and if not all are new, or an original is needed of a new one,
-/// reads them: those that carry this statement's attempt are the new ones.
-///
-/// The number of inserted rows says how many are new, not which; MySQL has no RETURNING, and on
-/// MariaDB it costs more than the column.
-async fn register_chunk(
+/// Inserts the rows of some messages, each with the mark of this attempt.
+async fn insert(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
     request: &RegisterBatch<'_>,
     wait: &Wait,
+    guard: Guard,
     messages: &[&Message],
-    originals_of_all: bool,
-    known: &mut Known,
-) -> Result<(), Error> {
-    let doing = || request.doing();
+) -> Result<Inserted, Error> {
     let attempt = Uuid::new_v4();
-    let rows: Vec<String> =
-        messages.iter().map(|message| row(request.consumer, message, Some(attempt.as_bytes()))).collect();
+    let mark = Some(&attempt.as_bytes()[..]);
+    let rows: Vec<String> = messages.iter().map(|message| row(request.consumer, message, mark)).collect();
     let insert = store.statements().register(&rows);
-    let inserted = run_bounded(store, conn, wait, known.guard, insert, doing).await?;
-    if known.guard == Guard::Opens {
-        known.guard = Guard::Stands;
-    }
-    let ids: Vec<&str> = messages.iter().map(|message| message.id().as_str()).collect();
-    if inserted.affected == ids.len() as u64 {
-        known.new.extend(ids.iter().map(|id| (*id).to_owned()));
-        if !originals_of_all {
-            return Ok(());
-        }
+    let inserted = run_bounded(store, conn, wait, guard, insert, || request.doing()).await?;
+    Ok(Inserted { attempt, rows: inserted.affected })
+}
+
+/// Reads the originals that are needed, and tells by the mark which rows were new.
+///
+/// MySQL has no RETURNING, and on MariaDB it costs more than the column.
+async fn look(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &RegisterBatch<'_>,
+    wait: &Wait,
+    inserted: &Inserted,
+    messages: &[&Message],
+    plan: &mut BatchPlan<'_>,
+) -> Result<(), Error> {
+    let unread = messages.iter().filter(|message| plan.needs_original(message));
+    let ids: Vec<&str> = unread.map(|message| message.id().as_str()).collect();
+    if ids.is_empty() {
+        return Ok(());
     }
     let look = store.statements().originals.of(request.consumer, &ids);
-    let seen = run_bounded(store, conn, wait, known.guard, look, doing).await?;
-    for (id, found) in original::by_id(&seen.rows, doing)? {
-        if found.attempt.as_deref() == Some(attempt.as_bytes()) {
-            known.new.insert(id.clone());
+    let seen = run_bounded(store, conn, wait, Guard::Stands, look, || request.doing()).await?;
+    for (id, found) in original::by_id(&seen.rows, || request.doing())? {
+        if found.attempt.as_deref() == Some(inserted.attempt.as_bytes()) {
+            plan.found_new(&*id);
         }
-        known.originals.insert(id, found.original);
+        plan.found_original(id, found.original);
     }
     Ok(())
 }

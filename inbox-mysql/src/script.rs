@@ -67,3 +67,10 @@ pub(crate) struct Failed {
     pub(crate) at: usize,
     pub(crate) source: sqlx::Error,
 }
+
+impl Failed {
+    /// The driver's error, where it does not matter which statement failed.
+    pub(crate) fn into_source(self) -> sqlx::Error {
+        self.source
+    }
+}

@@ -1,8 +1,6 @@
 //! Registering a batch: one statement for the inserts, and one for the originals if any are needed.
 
-use std::collections::{HashMap, HashSet};
-
-use inbox_core::{BatchPlan, Error, Message, Original, RegisterBatch, Registration};
+use inbox_core::{BatchPlan, Error, Message, RegisterBatch, Registration};
 use sqlx::PgConnection;
 
 use crate::wait::Wait;
@@ -19,48 +17,26 @@ pub(crate) async fn register_batch(
 ) -> Result<Vec<Registration>, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
     let wait = Wait::start(request.wait.unwrap_or(store.wait()));
-    let plan = BatchPlan::new(request.messages);
-    let mut known = Known::default();
+    let mut plan = BatchPlan::new(request.messages);
     let mut open = plan.distinct().to_vec();
     for _ in 0..PAIRS {
         if open.is_empty() {
             break;
         }
-        known.new.extend(insert(store, conn, request, &open, &wait).await?);
-        let ids = known.ids_to_read(&plan);
+        for id in insert(store, conn, request, &open, &wait).await? {
+            plan.found_new(id);
+        }
+        let unread = open.iter().filter(|message| plan.needs_original(message));
+        let ids: Vec<&str> = unread.map(|message| message.id().as_str()).collect();
         if !ids.is_empty() {
             let read = original::read(store, conn, request.consumer, &ids, || request.doing()).await?;
-            known.originals.extend(read);
+            for (id, original) in read {
+                plan.found_original(id, original);
+            }
         }
-        open.retain(|message| known.is_open(message));
+        open.retain(|message| plan.is_open(message));
     }
-    let new = known.new.iter().map(String::as_str).collect();
-    plan.answer(&request.doing(), &new, &known.originals)
-}
-
-/// What is known of a batch's ids so far.
-#[derive(Default)]
-struct Known {
-    new: HashSet<String>,
-    originals: HashMap<String, Original>,
-}
-
-impl Known {
-    /// Neither inserted nor found.
-    fn is_open(&self, message: &Message) -> bool {
-        let id = message.id().as_str();
-        !self.new.contains(id) && !self.originals.contains_key(id)
-    }
-
-    /// The ids whose originals are needed: of all that were not inserted, and with repeats in the
-    /// batch of the new ones too, since a repeat is a duplicate of the row just inserted (R3).
-    fn ids_to_read<'p>(&self, plan: &BatchPlan<'p>) -> Vec<&'p str> {
-        plan.distinct()
-            .iter()
-            .filter(|message| plan.has_repeats() || self.is_open(message))
-            .map(|message| message.id().as_str())
-            .collect()
-    }
+    plan.answer(&request.doing())
 }
 
 /// Inserts what is not there; answers the ids that are new.
