@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use inbox_core::{
-    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, EventType, Guard,
-    InboxStore, Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
+    Administer, Begin, BoxFuture, Capabilities, Consumer, DEFAULT_WAIT, End, Error, ErrorKind, EventType,
+    Guard, InboxStore, Message, MessageId, Original, Register, RegisterBatch, Registration, Transactional,
     register_one_by_one,
 };
 use inbox_postgres::PostgresStore;
