@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --example loyalty --features sqlite
 //! cargo run --example loyalty --features postgres -- --database postgres://localhost/loyalty
+//! cargo run --example loyalty --features mysql -- --database mysql://localhost/loyalty
 //! ```
 //!
 //! The deliveries come from a file, in the order in which a broker made them: some events again after
@@ -20,7 +21,10 @@
 //! effect through the transaction that it is given.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a command talks on its standard output
-#![cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code, unused_variables))]
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+    allow(dead_code, unused_variables)
+)]
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -45,7 +49,7 @@ struct Options {
     /// The deliveries, one JSON object per line
     #[arg(long, value_name = "FILE", default_value = SAMPLE)]
     input: PathBuf,
-    /// sqlite:FILE or postgres://USER@HOST/DATABASE
+    /// sqlite:FILE, or postgres:// or mysql:// with USER@HOST/DATABASE
     #[arg(long, value_name = "URL", default_value = "sqlite:loyalty.db")]
     database: String,
     /// How many consumers work at the same time
@@ -60,6 +64,7 @@ struct Options {
 }
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
+const URLS: &str = "sqlite:FILE, postgres://… or mysql://…";
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -89,11 +94,19 @@ async fn start(options: &Options) -> anyhow::Result<()> {
         Some(("postgres" | "postgresql", _)) => {
             bail!("this build knows no PostgreSQL: build it with --features postgres")
         }
+        #[cfg(feature = "mysql")]
+        Some(("mysql" | "mariadb", _)) => {
+            run(mysql::open(&options.database, options.consumers).await?, options, input).await
+        }
+        #[cfg(not(feature = "mysql"))]
+        Some(("mysql" | "mariadb", _)) => {
+            bail!("this build knows no MySQL or MariaDB: build it with --features mysql")
+        }
         // The URL itself may hold a password.
         Some((scheme, _)) => {
-            bail!("no database has URLs of the scheme {scheme:?}: use sqlite:FILE or postgres://…")
+            bail!("no database has URLs of the scheme {scheme:?}: use {URLS}")
         }
-        None => bail!("{:?} is no database URL: use sqlite:FILE or postgres://…", options.database),
+        None => bail!("{:?} is no database URL: use {URLS}", options.database),
     }
 }
 
@@ -353,27 +366,32 @@ trait Ledger: Begin + 'static {
     async fn total(&self, book: &'static str) -> anyhow::Result<i64>;
 }
 
-const CREATE_ACCOUNT: &str = "
-    CREATE TABLE IF NOT EXISTS account (
-        book     text   NOT NULL,
-        customer text   NOT NULL,
-        points   bigint NOT NULL,
-        PRIMARY KEY (book, customer)
-    )";
+/// What SQLite and PostgreSQL both take. MySQL has a text of its own.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sql {
+    pub(super) const CREATE_ACCOUNT: &str = "
+        CREATE TABLE IF NOT EXISTS account (
+            book     text   NOT NULL,
+            customer text   NOT NULL,
+            points   bigint NOT NULL,
+            PRIMARY KEY (book, customer)
+        )";
 
-const CREDIT: &str = "
-    INSERT INTO account (book, customer, points)
-    VALUES ($1, $2, $3)
-    ON CONFLICT (book, customer) DO UPDATE SET points = account.points + excluded.points";
+    pub(super) const CREDIT: &str = "
+        INSERT INTO account (book, customer, points)
+        VALUES ($1, $2, $3)
+        ON CONFLICT (book, customer) DO UPDATE SET points = account.points + excluded.points";
 
-const TOTAL: &str = "
-    SELECT cast(coalesce(sum(points), 0) AS bigint)
-    FROM account
-    WHERE book = $1";
+    pub(super) const TOTAL: &str = "
+        SELECT cast(coalesce(sum(points), 0) AS bigint)
+        FROM account
+        WHERE book = $1";
+}
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
+    use super::sql::{CREATE_ACCOUNT, CREDIT, TOTAL};
+    use super::{Credit, Ledger};
     use anyhow::bail;
     use inbox::sqlite::{SqliteStore, SqliteTx};
 
@@ -407,7 +425,8 @@ mod sqlite {
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use super::{CREATE_ACCOUNT, CREDIT, Credit, Ledger, TOTAL};
+    use super::sql::{CREATE_ACCOUNT, CREDIT, TOTAL};
+    use super::{Credit, Ledger};
     use anyhow::Context;
     use inbox::postgres::PostgresStore;
     use inbox::postgres::sqlx::{
@@ -434,6 +453,67 @@ mod postgres {
             credit: &Credit,
         ) -> anyhow::Result<()> {
             let query = sqlx::query(CREDIT).bind(book).bind(&credit.customer).bind(credit.points);
+            query.execute(&mut **tx).await?;
+            Ok(())
+        }
+
+        async fn total(&self, book: &'static str) -> anyhow::Result<i64> {
+            Ok(sqlx::query_scalar(TOTAL).bind(book).fetch_one(self.pool()).await?)
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use super::{Credit, Ledger};
+    use anyhow::Context;
+    use inbox::mysql::MySqlStore;
+    use inbox::mysql::sqlx::{
+        self, Connection, MySql, MySqlConnection, Transaction, mysql::MySqlPoolOptions,
+    };
+
+    /// InnoDB, since an effect in a table without transactions would outlive a rollback. VARBINARY, since
+    /// text is compared by the database's collation, and most of those merge `Ann` and `ann`.
+    const CREATE_ACCOUNT: &str = "
+        CREATE TABLE IF NOT EXISTS account (
+            book     VARBINARY(20)  NOT NULL,
+            customer VARBINARY(255) NOT NULL,
+            points   BIGINT         NOT NULL,
+            PRIMARY KEY (book, customer)
+        ) ENGINE = InnoDB";
+
+    /// The points twice: MariaDB has no alias for the new row, and MySQL is giving up `VALUES(points)`.
+    const CREDIT: &str = "
+        INSERT INTO account (book, customer, points)
+        VALUES (?, ?, ?)
+        ON DUPLICATE KEY UPDATE points = points + ?";
+
+    const TOTAL: &str = "
+        SELECT CAST(COALESCE(SUM(points), 0) AS SIGNED)
+        FROM account
+        WHERE book = ?";
+
+    pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<MySqlStore> {
+        // A pool alone would try again for half a minute, and then not say why.
+        let trial = MySqlConnection::connect(url).await.context("could not connect to MySQL or MariaDB")?;
+        trial.close().await?;
+        Ok(MySqlStore::new(MySqlPoolOptions::new().max_connections(consumers).connect_lazy(url)?)?)
+    }
+
+    impl Ledger for MySqlStore {
+        async fn create_tables(&self) -> anyhow::Result<()> {
+            self.create_schema().await?;
+            sqlx::query(CREATE_ACCOUNT).execute(self.pool()).await?;
+            Ok(())
+        }
+
+        async fn credit(
+            tx: &mut Transaction<'static, MySql>,
+            book: &'static str,
+            credit: &Credit,
+        ) -> anyhow::Result<()> {
+            let Credit { customer, points } = credit;
+            let query = sqlx::query(CREDIT).bind(book).bind(customer).bind(points).bind(points);
             query.execute(&mut **tx).await?;
             Ok(())
         }

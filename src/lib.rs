@@ -6,11 +6,12 @@
 //!
 //! | feature | module | database |
 //! |---|---|---|
+//! | `mysql` | `inbox::mysql` | MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx |
 //! | `postgres` | `inbox::postgres` | PostgreSQL 12 or later, through sqlx |
 //! | `sqlite` | `inbox::sqlite` | SQLite 3.37 or later, through rusqlite; compiled in |
 //!
-//! Each backend's module re-exports its driver (`inbox::postgres::sqlx`, `inbox::sqlite::rusqlite`), in
-//! the version whose transactions it takes.
+//! Each backend's module re-exports its driver (`inbox::mysql::sqlx`, `inbox::postgres::sqlx`,
+//! `inbox::sqlite::rusqlite`), in the version whose transactions it takes.
 //!
 //! Start at [`Inbox`]: [`Inbox::process`] handles one message exactly once, [`Inbox::register`] takes a
 //! transaction of yours. What an error means and what to do about it is in the table of [`ErrorKind`].
@@ -20,12 +21,14 @@
 
 pub use inbox_core::*;
 
+#[cfg(feature = "mysql")]
+pub use inbox_mysql as mysql;
 #[cfg(feature = "postgres")]
 pub use inbox_postgres as postgres;
 #[cfg(feature = "sqlite")]
 pub use inbox_sqlite as sqlite;
 
 /// Compiles the README's Rust, and runs what needs no server.
-#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
+#[cfg(all(doctest, feature = "mysql", feature = "postgres", feature = "sqlite"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
