@@ -8,6 +8,9 @@ use crate::wait::Wait;
 /// MariaDB's max_statement_time exceeded.
 const STATEMENT_TIMEOUT: u16 = 1969;
 
+/// ER_QUERY_INTERRUPTED: a KILL QUERY.
+const INTERRUPTED: u16 = 1317;
+
 /// The numbers that have a kind of their own.
 ///
 /// From the [server error reference](https://dev.mysql.com/doc/mysql-errors/9.0/en/server-error-reference.html)
@@ -96,6 +99,14 @@ pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::
     let ours = number(&source) == Some(STATEMENT_TIMEOUT);
     let kind = if ours { ErrorKind::Busy } else { kind_of(&source) };
     with_detail(kind, doing, source, Some(wait))
+}
+
+/// The same of a statement that a side connection ended at the bound.
+pub(crate) fn error_past(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+    match number(&source) {
+        Some(INTERRUPTED) => with_detail(ErrorKind::Busy, doing, source, Some(wait)),
+        _ => error_within(wait, doing, source),
+    }
 }
 
 /// An error met once COMMIT was on its way: a lost connection leaves its outcome unknown (R12).

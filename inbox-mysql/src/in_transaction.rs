@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use inbox_core::{Capabilities, Error, ErrorKind, InboxStore, Register, RegisterBatch, Registration};
 use sqlx::{Connection, MySqlConnection};
 
-use crate::{MySqlStore, batch, condemn, register, store};
+use crate::{MySqlStore, batch, condemn, register};
 
 /// A borrowed connection on which a transaction is open, for nested code that is not given the
 /// transaction itself. Whoever began the transaction commits it.
@@ -80,6 +80,6 @@ impl<'c> InboxStore<InTransaction<'c>> for MySqlStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        store::capabilities()
+        self.all_capabilities()
     }
 }

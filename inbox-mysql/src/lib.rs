@@ -16,6 +16,7 @@ mod original;
 mod register;
 mod schema;
 mod script;
+mod side;
 mod statements;
 mod store;
 mod transaction;
@@ -24,7 +25,7 @@ mod wait;
 
 pub use errors::{is_retryable, kind_of};
 pub use in_transaction::InTransaction;
-pub use schema::{SCHEMA_VERSION, ddl, grants, operator_grants};
+pub use schema::{Account, SCHEMA_VERSION, ddl, grants, operator_grants};
 /// The driver, in the version whose transactions this crate takes.
 pub use sqlx;
 pub use store::MySqlStore;

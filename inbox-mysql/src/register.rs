@@ -6,7 +6,7 @@ use sqlx::MySqlConnection;
 use crate::dialect::Dialect;
 use crate::script::{Answer, Script};
 use crate::wait::{RESTORE, Wait};
-use crate::{MySqlStore, errors, guard, literal, original, transaction};
+use crate::{MySqlStore, errors, guard, literal, original, side, transaction};
 
 /// How often the pair of insert and look is made: once more, since a purge may lie between the two (R8).
 pub(crate) const PAIRS: usize = 2;
@@ -62,16 +62,24 @@ pub(crate) async fn run_bounded(
     doing: impl Fn() -> String,
 ) -> Result<Answer, Error> {
     let dialect = store.dialect().ask(conn).await.map_err(|source| errors::error(doing(), source))?;
-    let opening = guard::opening(guard, transaction::depth(conn));
+    let side = store.side().filter(|_| dialect == Dialect::MySql);
+    let opening = guard::opening(guard, transaction::depth(conn)).then_some(side.map(|_| side::WHO));
+    let who = opening.len().saturating_sub(1);
     let at = Wait::answer_at(dialect, opening.len());
-    match wait.bound(dialect, opening, statement).run(conn).await {
+    let script = wait.bound(dialect, opening, statement);
+    let (answers, killed) = match side {
+        Some(side) => side::run(side, conn, &script, (who, at), wait.deadline()).await,
+        None => (script.run(conn).await, false),
+    };
+    match answers {
         Ok(mut answers) => Ok(std::mem::take(&mut answers[at])),
         Err(failed) => {
             if dialect == Dialect::MySql && failed.source.as_database_error().is_some() {
                 // Where this fails as well, the connection is gone, and the setting with it.
                 let _ = Script::new().then(RESTORE).run(conn).await;
             }
-            Err(errors::error_within(wait, doing(), failed.source))
+            let error = if killed { errors::error_past } else { errors::error_within };
+            Err(error(wait, doing(), failed.source))
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Several statements as one query: one round trip, and after an error the server skips the rest.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 
-use futures_core::Stream;
-use sqlx::mysql::MySqlRow;
+use futures_core::stream::BoxStream;
+use sqlx::mysql::{MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Either, MySqlConnection};
 
 /// Statements in the order in which they run.
@@ -36,21 +35,61 @@ impl Script {
 
     /// Runs all of it.
     pub(crate) async fn run(&self, conn: &mut MySqlConnection) -> Result<Vec<Answer>, Failed> {
+        self.start(conn).finish().await
+    }
+
+    /// Prepares a run; it is sent once the run is polled.
+    pub(crate) fn start<'c>(&self, conn: &'c mut MySqlConnection) -> Running<'c> {
         // Safe to send: what is put into our texts is names that need no escaping, numbers, and
         // hexadecimal literals.
-        let mut results = sqlx::raw_sql(AssertSqlSafe(self.0.join(";\n"))).fetch_many(conn);
-        let mut answers = Vec::with_capacity(self.0.len());
-        let mut rows = Vec::new();
-        while let Some(result) = poll_fn(|cx| Pin::new(&mut results).poll_next(cx)).await {
-            match result {
-                Ok(Either::Left(done)) => {
-                    answers.push(Answer { affected: done.rows_affected(), rows: std::mem::take(&mut rows) });
-                }
-                Ok(Either::Right(row)) => rows.push(row),
-                Err(source) => return Err(Failed { at: answers.len(), source }),
-            }
+        let results = sqlx::raw_sql(AssertSqlSafe(self.0.join(";\n"))).fetch_many(conn);
+        Running { results, answers: Vec::with_capacity(self.0.len()), rows: Vec::new(), failed: None }
+    }
+}
+
+/// A script that is being run.
+pub(crate) struct Running<'c> {
+    results: BoxStream<'c, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
+    answers: Vec<Answer>,
+    rows: Vec<MySqlRow>,
+    failed: Option<Failed>,
+}
+
+impl Running<'_> {
+    /// The answers so far.
+    pub(crate) fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// Runs until the statement at this place has answered, or the script has ended before.
+    pub(crate) async fn run_past(&mut self, at: usize) {
+        while self.answers.len() <= at && self.step().await {}
+    }
+
+    /// Runs the rest.
+    pub(crate) async fn finish(mut self) -> Result<Vec<Answer>, Failed> {
+        while self.failed.is_none() && self.step().await {}
+        match self.failed {
+            Some(failed) => Err(failed),
+            None => Ok(self.answers),
         }
-        Ok(answers)
+    }
+
+    /// Takes what comes next; false at the end. Nothing is lost where it is dropped while it waits.
+    async fn step(&mut self) -> bool {
+        match poll_fn(|cx| self.results.as_mut().poll_next(cx)).await {
+            Some(Ok(Either::Left(done))) => {
+                let rows = std::mem::take(&mut self.rows);
+                self.answers.push(Answer { affected: done.rows_affected(), rows });
+            }
+            Some(Ok(Either::Right(row))) => self.rows.push(row),
+            Some(Err(source)) => {
+                self.failed = Some(Failed { at: self.answers.len(), source });
+                return false;
+            }
+            None => return false,
+        }
+        true
     }
 }
 

@@ -41,6 +41,7 @@ pub struct MySqlStore {
     table: TableName,
     statements: Arc<Statements>,
     dialect: Arc<dialect::Known>,
+    side: Option<MySqlPool>,
     wait: Duration,
 }
 
@@ -70,7 +71,7 @@ impl MySqlStore {
     /// A store on a table of any database. Does no I/O and checks nothing.
     pub fn on_table(pool: MySqlPool, table: TableName) -> Self {
         let statements = Arc::new(Statements::new(&table));
-        Self { pool, table, statements, dialect: Arc::default(), wait: DEFAULT_WAIT }
+        Self { pool, table, statements, dialect: Arc::default(), side: None, wait: DEFAULT_WAIT }
     }
 
     /// A store as of [`new`](Self::new), [verified](Self::verify); warnings go to `tracing`.
@@ -105,6 +106,20 @@ impl MySqlStore {
         self
     }
 
+    /// Bounds MySQL's waits to the millisecond, and those of a batch as a whole: past the bound, a
+    /// connection of this pool ends the waiting statement by KILL QUERY. Without it MySQL counts as
+    /// [`with_wait`](Self::with_wait) says. MariaDB needs none, and uses none.
+    ///
+    /// The pool's account must be the same, or have the right CONNECTION_ADMIN, and it must reach
+    /// **the very server** of the transactions, past any proxy: connections are told by number, and
+    /// another server's number would be somebody else's statement. One connection is enough; where
+    /// none is free within a second, MySQL's own bound holds.
+    #[must_use]
+    pub fn with_side_pool(mut self, side: MySqlPool) -> Self {
+        self.side = Some(side);
+        self
+    }
+
     /// The pool.
     pub fn pool(&self) -> &MySqlPool {
         &self.pool
@@ -123,8 +138,23 @@ impl MySqlStore {
         &self.dialect
     }
 
+    pub(crate) fn side(&self) -> Option<&MySqlPool> {
+        self.side.as_ref()
+    }
+
     pub(crate) fn wait(&self) -> Duration {
         self.wait
+    }
+
+    /// All that the contract names, waiting where a message is registered; MySQL's own bound of the
+    /// wait is one in whole seconds.
+    pub(crate) fn all_capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::all(Waits::WhenRegistering);
+        capabilities.wait_resolution = match self.side {
+            Some(_) => Duration::from_millis(50),
+            None => Duration::from_secs(1),
+        };
+        capabilities
     }
 }
 
@@ -133,16 +163,9 @@ impl fmt::Debug for MySqlStore {
         f.debug_struct("MySqlStore")
             .field("table", &self.table)
             .field("wait", &self.wait)
+            .field("side", &self.side.is_some())
             .finish_non_exhaustive()
     }
-}
-
-/// All that the contract names, waiting where a message is registered; MySQL's bound of the wait is
-/// one in whole seconds.
-pub(crate) fn capabilities() -> Capabilities {
-    let mut capabilities = Capabilities::all(Waits::WhenRegistering);
-    capabilities.wait_resolution = Duration::from_secs(1);
-    capabilities
 }
 
 #[async_trait]
@@ -168,6 +191,6 @@ impl<'c> InboxStore<Transaction<'c, MySql>> for MySqlStore {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities()
+        self.all_capabilities()
     }
 }

@@ -46,8 +46,18 @@ impl Wait {
         }
     }
 
+    /// When the wait is over; None beyond what a clock counts.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.started.checked_add(self.bound)
+    }
+
     fn left(&self) -> Duration {
         self.bound.saturating_sub(self.started.elapsed())
+    }
+
+    /// What is left, for settings in whole seconds, of which MySQL's start at one.
+    pub(crate) fn seconds_left(&self) -> u64 {
+        whole_seconds(self.left()).clamp(1, 31_536_000)
     }
 
     /// For the text of an error.
@@ -83,7 +93,7 @@ fn for_statement(left: Duration) -> String {
 
 /// Rounded up, so that the setting never ends a wait before its bound.
 fn whole_seconds(left: Duration) -> u64 {
-    (left.as_secs() + u64::from(left.subsec_nanos() > 0)).min(LONGEST)
+    left.as_secs().saturating_add(u64::from(left.subsec_nanos() > 0)).min(LONGEST)
 }
 
 #[cfg(test)]
