@@ -1,6 +1,50 @@
-//! The inbox on MySQL and MariaDB, through sqlx: `INSERT IGNORE`.
+//! The inbox on MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx: `INSERT IGNORE`.
 //!
-//! [`MySqlStore`] is the store; `inbox-core` has the vocabulary and what to do with it.
+//! [`MySqlStore`] is the store, one for both servers; `inbox-core` has the vocabulary and what to do with it.
+//!
+//! ```no_run
+//! # async fn example(pool: sqlx::MySqlPool) -> Result<(), Box<dyn std::error::Error>> {
+//! use inbox_core::{Consumer, Inbox, Message, MessageId, Registered};
+//! use inbox_mysql::MySqlStore;
+//!
+//! let store = MySqlStore::new(pool.clone())?; // the table `inbox` in the database of the pool's URL
+//! store.create_schema().await?;
+//! store.verify().await?;
+//! let inbox = Inbox::new(store, Consumer::new("loyalty")?);
+//! let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?;
+//!
+//! let tx = pool.begin().await?;
+//! match inbox.register(tx, &message).await? {
+//!     Registered::New(tx) => {
+//!         // … write the effect through `tx` …
+//!         tx.commit().await?;
+//!     }
+//!     Registered::Duplicate(original) => println!("handled at {:?}", original.registered_at),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is kept, and how
+//!
+//! | rule | how it is kept | what is left |
+//! |---|---|---|
+//! | R1 to R5 | the primary key (consumer, message_id) and `INSERT IGNORE`; a second insert of an uncommitted id waits for its transaction | of several that wait, InnoDB may choose one as the victim of a deadlock when the holder rolls back: `Retryable` (1213); so is an id that was registered after the snapshot on MariaDB with `innodb_snapshot_isolation` (1020) |
+//! | R6 the bound of a wait | MariaDB: `SET STATEMENT … FOR`; MySQL: the session's `innodb_lock_wait_timeout`, set and restored in the same round trip | MySQL counts in whole seconds and for each row anew, unless there is a [side pool](MySqlStore::with_side_pool); a lock on the whole table is waited for under the session's own `lock_wait_timeout` there |
+//! | R7 ids byte for byte | `VARBINARY`; values are sent as hexadecimal literals, past every character set | |
+//! | R8 duplicates are proved | after 0 rows the original is read with a lock, which sees past the snapshot | |
+//! | R9 errors condemn | a statement's error does not end a transaction here, so the session is ended: `KILL CONNECTION_ID()` | a call by reference that is *cancelled* cannot be condemned: roll back, or use the handle of `Inbox::begin`, which refuses to commit; a guarded commit on an ended session is `UnknownOutcome` |
+//! | R10 batches | multi-row inserts of 1,000, sorted by bytes, each with a mark that tells its rows | a rollback among waiters can still be a deadlock (retryable) |
+//! | R12 certain commits | a savepoint that dies with the transaction is released by the commit, and what a savepoint of yours may have undone is counted, in one round trip | after a deadlock, DDL or a raw COMMIT the server commits every later statement alone: the commit says so (`TransactionLost`), but cannot undo them |
+//! | R13 kinds | by the server's number, see [`kind_of`] | |
+//! | R15 no traces | no DDL; names are qualified; settings are restored | a `TEMPORARY TABLE` of the same name hides the table here, qualified or not; a call on MySQL that is given up leaves its bound in the session until the next call |
+//! | R16 | [`MySqlStore::verify`] | |
+//! | R17 cancelling | transactions begin in a task of their own | |
+//!
+//! # Proxies
+//!
+//! A call sends several statements as one query, so a proxy must pass multi-statements on, and must keep
+//! a transaction on one server.
 
 mod admin;
 mod batch;
