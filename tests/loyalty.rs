@@ -14,7 +14,13 @@ use serde_json::value::RawValue;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
 /// The features that this test was compiled with, and the example is to have.
-const FEATURES: &str = if cfg!(feature = "postgres") { "postgres,sqlite" } else { "sqlite" };
+const FEATURES: &[&str] = &[
+    "sqlite",
+    #[cfg(feature = "postgres")]
+    "postgres",
+    #[cfg(feature = "mysql")]
+    "mysql",
+];
 const EXACTLY_ONCE: &str = "exactly once";
 const NAIVE: &str = "naive";
 
@@ -51,6 +57,18 @@ fn every_event_is_credited_once_on_postgres() {
 #[test]
 fn crashes_change_no_total_on_postgres() {
     postgres::with_fresh_database(|database| crashes_change_no_total(database));
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn every_event_is_credited_once_on_mysql_and_mariadb() {
+    mysql::with_fresh_databases(|database| every_event_is_credited_once(database));
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn crashes_change_no_total_on_mysql_and_mariadb() {
+    mysql::with_fresh_databases(|database| crashes_change_no_total(database));
 }
 
 /// One run, the same run again, and the damage without an inbox beside it.
@@ -227,6 +245,13 @@ fn a_mistake_on_the_command_line_ends_with_its_reason() {
         ),
         #[cfg(not(feature = "postgres"))]
         (&["--input", &input, "--database", "postgres://127.0.0.1:1/loyalty"], "--features postgres"),
+        #[cfg(feature = "mysql")]
+        (
+            &["--input", &input, "--database", "mysql://127.0.0.1:1/loyalty"],
+            "could not connect to MySQL or MariaDB",
+        ),
+        #[cfg(not(feature = "mysql"))]
+        (&["--input", &input, "--database", "mysql://127.0.0.1:1/loyalty"], "--features mysql"),
     ];
     for (arguments, reason) in mistakes {
         let output = run(&database, arguments);
@@ -338,7 +363,7 @@ fn example() -> &'static Path {
         let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("TARGET/tmp");
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()))
             .args(["build", "--offline", "--package", "inbox-rs", "--example", "loyalty"])
-            .args(["--features", FEATURES, "--profile", &profile(), "--target-dir"])
+            .args(["--features", &FEATURES.join(","), "--profile", &profile(), "--target-dir"])
             .arg(target)
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -487,6 +512,83 @@ mod postgres {
                     sqlx::query_as("SELECT customer, points FROM account WHERE book = $1")
                         .bind(book)
                         .fetch_all(&mut connection),
+                )
+                .expect("the accounts");
+            rows.into_iter().collect()
+        }
+
+        fn registered(&self) -> u64 {
+            let mut connection = self.connect();
+            let count: i64 = self
+                .runtime
+                .block_on(sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&mut connection))
+                .expect("the inbox's table");
+            count.unsigned_abs()
+        }
+    }
+}
+
+#[cfg(feature = "mysql")]
+mod mysql {
+    use std::collections::BTreeMap;
+    use std::thread;
+
+    use inbox::mysql::sqlx::{self, Connection as _, MySqlConnection};
+    use inbox_testkit::servers::{self, MySqlDatabase, MySqlServer, MySqlWanted};
+    use tokio::runtime::Runtime;
+
+    /// Runs a test on a database that only it uses, on each server at the same time.
+    pub(super) fn with_fresh_databases(test: impl Fn(&dyn super::Database) + Sync) {
+        thread::scope(|scope| {
+            let test = &test;
+            for wanted in MySqlWanted::ALL {
+                // A failure is told with the thread's name.
+                let name = wanted.stand().to_owned();
+                let run = thread::Builder::new().name(name).spawn_scoped(scope, move || on(wanted, test));
+                run.expect("a thread");
+            }
+        });
+    }
+
+    fn on(wanted: MySqlWanted, test: impl Fn(&dyn super::Database)) {
+        if servers::skip_requested(wanted.stand()) {
+            return eprintln!("skipped by INBOX_TEST_SKIP: {}", wanted.stand());
+        }
+        let runtime = Runtime::new().expect("a runtime");
+        let server = runtime.block_on(MySqlServer::shared(wanted)).expect("a server");
+        assert_eq!(server.flavour(), wanted.flavour(), "{wanted}: the server says {}", server.version());
+        let database = runtime.block_on(server.fresh_database()).expect("a database");
+        let database = Database { runtime, database };
+        test(&database);
+        database.runtime.block_on(database.database.close()).expect("the database's end");
+    }
+
+    struct Database {
+        runtime: Runtime,
+        database: MySqlDatabase,
+    }
+
+    impl Database {
+        fn connect(&self) -> MySqlConnection {
+            self.runtime.block_on(MySqlConnection::connect(self.database.url())).expect("a connection")
+        }
+    }
+
+    impl super::Database for Database {
+        fn url(&self) -> String {
+            self.database.url().to_owned()
+        }
+
+        fn balances(&self, book: &str) -> BTreeMap<String, i64> {
+            let mut connection = self.connect();
+            let rows: Vec<(String, i64)> = self
+                .runtime
+                .block_on(
+                    sqlx::query_as(
+                        "SELECT CONVERT(customer USING utf8mb4), points FROM account WHERE book = ?",
+                    )
+                    .bind(book)
+                    .fetch_all(&mut connection),
                 )
                 .expect("the accounts");
             rows.into_iter().collect()
