@@ -53,7 +53,7 @@ const UNKNOWN_AT_COMMIT: &[u16] = &[
 ///
 /// | number | kind |
 /// |---|---|
-/// | 1213, 1020, 3101 | `Retryable` |
+/// | 1213, 1020, 1412, 3101 | `Retryable` |
 /// | 1205, 3572 | `Busy` |
 /// | 1040, 1203, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
 /// | 1146, 1049, 1054, 1142, 1143, 1044 | `Schema` |
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn r13_kinds_are_told_by_number() {
         for (kind, numbers) in [
-            (ErrorKind::Retryable, &[1213, 1020, 3101][..]),
+            (ErrorKind::Retryable, &[1213, 1020, 1412, 3101][..]),
             (ErrorKind::Busy, &[1205, 3572]),
             (ErrorKind::Unavailable, &[1040, 1203, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161]),
             (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044]),
