@@ -12,7 +12,7 @@ pub enum ServerError {
     /// The server is found nowhere. The text says what to install, or which variable to set.
     #[error("no {server} was found: {advice}")]
     NotFound {
-        /// What was asked for, such as `PostgreSQL 18`.
+        /// What was asked for, such as `PostgreSQL 18` or `MariaDB 10.11`.
         server: String,
         /// Each way out, in words.
         advice: String,

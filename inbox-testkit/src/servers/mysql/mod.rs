@@ -116,7 +116,7 @@ pub struct MySqlServer {
 impl MySqlServer {
     /// The server that all tests of this process share, from the first place in the
     /// [module's list](super) that has one. Starts it if needed, once: MariaDB in about one second,
-    /// MySQL in about four. A server that failed to start is not tried again.
+    /// MySQL in about five. A server that failed to start is not tried again.
     ///
     /// Every test wants a [`fresh_database`](Self::fresh_database). One that changes or ends the
     /// server itself starts its own: [`MySqlOptions::start`].
@@ -293,7 +293,7 @@ impl MySqlOptions {
         self
     }
 
-    /// Starts the server: MariaDB in about one second, MySQL in about four; gives up after 120.
+    /// Starts the server: MariaDB in about one second, MySQL in about five; gives up after 120.
     ///
     /// # Errors
     ///
