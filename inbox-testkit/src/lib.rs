@@ -1,8 +1,8 @@
 //! What tests of an inbox need: the conformance suite, faults, and throw-away servers.
 //!
 //! - [`suite`]: every rule of the contract as named tests, on a store of yours.
-//! - [`servers`]: PostgreSQL and PgBouncer from installed binaries, a fresh database per test,
-//!   gone afterwards even if the test process is killed.
+//! - [`servers`]: PostgreSQL, PgBouncer, MySQL and MariaDB from installed binaries, a fresh database
+//!   per test, gone afterwards even if the test process is killed.
 //! - [`proxy`]: stands in front of a server, counts round trips and cuts connections.
 //!
 //! This crate is for test code. The suite's cases are no stable interface.

@@ -18,7 +18,8 @@ Developer commands of this workspace.
     cargo xtask test [ARGS…]     `servers`, then every test; ARGS go to `cargo test`
 
 INBOX_TEST_SKIP=postgres_18,pgbouncer leaves those servers, and the tests that need them, out.
-INBOX_TEST_POSTGRES_URL and INBOX_TEST_POSTGRES_18_URL give running servers that tests may use.
+INBOX_TEST_POSTGRES_URL, INBOX_TEST_POSTGRES_18_URL, INBOX_TEST_MARIADB_10_11_URL,
+INBOX_TEST_MARIADB_11_8_URL and INBOX_TEST_MYSQL_URL give running servers that tests may use.
 INBOX_SERVERS_DIR=FOLDER keeps unpacked servers there instead of in target/servers.";
 
 /// What a command ends with when it could not do its work: text for the developer.
