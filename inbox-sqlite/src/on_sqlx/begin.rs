@@ -5,16 +5,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use inbox_core::{Begin, Error, ErrorKind};
 use sqlx::pool::PoolConnection;
-use sqlx::sqlite::{Sqlite, SqliteConnection};
+use sqlx::sqlite::Sqlite;
 use sqlx::{SqlSafeStr as _, Transaction};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::store::SqlxSqliteStore;
 use super::transaction::end_all;
 use crate::driver::Driver as _;
-use crate::errors::{self, DriverError as _, to_error};
+use crate::errors::to_error;
 use crate::guard;
 use crate::wait::{Deadline, busy_timeout_ms};
 
@@ -112,12 +112,10 @@ async fn end_leftovers(conn: &mut PoolConnection<Sqlite>) -> Result<(), sqlx::Er
     ended
 }
 
-/// Begins as the writer, waiting for it no longer than the deadline.
+/// Begins as the writer, waiting for it inside SQLite no longer than the deadline.
 async fn become_writer(conn: &mut PoolConnection<Sqlite>, deadline: Deadline) -> Result<(), sqlx::Error> {
-    let own = busy_timeout(conn).await?;
-    if own == 0 {
-        return poll_for_writer(conn, deadline).await;
-    }
+    let own =
+        conn.rows("PRAGMA busy_timeout", &[]).await?.first().map_or_else(String::new, |row| row.text(0));
     let ours = busy_timeout_ms(deadline.left());
     let begun = conn.run(&format!("PRAGMA busy_timeout = {ours};\n{BEGIN}")).await;
     if let Err(error) = conn.run(&format!("PRAGMA busy_timeout = {own}")).await {
@@ -125,25 +123,4 @@ async fn become_writer(conn: &mut PoolConnection<Sqlite>, deadline: Deadline) ->
         return Err(error);
     }
     begun
-}
-
-async fn busy_timeout(conn: &mut SqliteConnection) -> Result<u32, sqlx::Error> {
-    let rows = conn.rows("PRAGMA busy_timeout", &[]).await?;
-    Ok(rows.first().and_then(|row| row.get(0)?.parse().ok()).unwrap_or(0))
-}
-
-/// A connection whose timeout reads 0 may have a busy handler of its own, which could not be put
-/// back, so nothing is set on it and the wait is here.
-async fn poll_for_writer(conn: &mut SqliteConnection, deadline: Deadline) -> Result<(), sqlx::Error> {
-    const LONGEST_PAUSE: Duration = Duration::from_millis(25);
-    let mut pause = Duration::from_millis(1);
-    loop {
-        let begun = conn.run(BEGIN).await;
-        let is_busy = begun.as_ref().is_err_and(|error| error.primary_code() == Some(errors::BUSY));
-        if !is_busy || deadline.left().is_zero() {
-            return begun;
-        }
-        sleep(pause.min(deadline.left())).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
 }

@@ -95,15 +95,10 @@ pub(crate) async fn set_guard(conn: &mut SqliteConnection, doing: impl Fn() -> S
 
 /// Ends the guard, which is there only in the transaction that was begun.
 async fn end_guard(conn: &mut SqliteConnection, verb: &str, doing: impl Fn() -> String) -> Result<(), Error> {
+    // First, since until its answer sqlx may still count a nested transaction that was dropped.
+    refuse_lost(conn, &doing).await?;
     let end = format!("{verb} {}", guard_at(depth(conn)));
-    match conn.run(&end).await {
-        // Why it is gone, where SQLite or sqlx has no transaction at all.
-        Err(source) if crate::guard::is_gone(&source) => {
-            refuse_lost(conn, &doing).await?;
-            Err(guard_error(doing(), source))
-        }
-        ended => ended.map_err(|source| guard_error(doing(), source)),
-    }
+    conn.run(&end).await.map_err(|source| guard_error(doing(), source))
 }
 
 /// Ends a transaction that is not to be committed, and mends what sqlx counts, so that the pool gets

@@ -34,7 +34,7 @@
 //!
 //! | rule | how |
 //! |---|---|
-//! | R5, R6 | transactions begin as the writer (`BEGIN IMMEDIATE`), so the wait is at begin: for the begins of this store before it, in order; for a connection of the pool; for the writer, inside SQLite. One bound covers all; the connection's own `busy_timeout` is put back |
+//! | R5, R6 | transactions begin as the writer (`BEGIN IMMEDIATE`), so the wait is at begin: for the begins of this store before it, in order; for a connection of the pool; for the writer, inside SQLite. One bound covers all; the connection's own `busy_timeout` is put back (a busy handler that was set through sqlx's raw handle is not) |
 //! | R9 | by reference, an error has SQLite refuse the transaction's COMMIT: see [below](#after-an-error-by-reference) |
 //! | R12 | a savepoint set at begin, or when the inbox gets a transaction of yours, must still be there at the end, and so must every id. Before a registration a `BEGIN`, which fails inside a transaction, proves that SQLite has one open, whatever sqlx believes |
 //! | R17 | transactions begin in a task of their own |

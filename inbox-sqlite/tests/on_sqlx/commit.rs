@@ -7,7 +7,7 @@ use sqlx::{Connection as _, Transaction};
 
 use crate::stand::{
     AppError, File, assert_forgotten, assert_sound, credit, credits, in_memory, inbox, is_registered,
-    keep_busy, kind, message, poll_once, sql,
+    keep_busy, kind, mend, message, poll_once, sql,
 };
 
 type Guarded<'i> = GuardedTx<'i, SqlxSqliteStore, Transaction<'static, Sqlite>>;
@@ -84,6 +84,7 @@ async fn r12_after_a_full_disk_nothing_is_registered_by_the_guard_or_by_referenc
     assert_eq!(kind(inbox.register_if_new(&mut tx, &message("n")).await), Some(ErrorKind::TransactionLost));
     credit(&mut tx).await.unwrap();
     assert!(tx.commit().await.is_err());
+    mend(&store).await;
     assert_forgotten(&store).await;
     assert!(!is_registered(&store, "n").await);
 }
@@ -179,9 +180,32 @@ async fn a_nested_transaction_has_a_guard_of_its_own() {
     assert!(nested.register_if_new(&message("m")).await.unwrap().is_new());
     credit(&mut nested).await.unwrap();
     nested.rollback().await.unwrap();
+    let mut dropped = outer.begin().await.unwrap();
+    credit(&mut dropped).await.unwrap();
+    keep_busy(&mut dropped).await;
+    drop(dropped);
 
     outer.commit().await.unwrap();
     assert!(is_registered(&store, "outer").await && is_registered(&store, "kept").await);
+    assert_forgotten(&store).await;
+}
+
+#[tokio::test]
+async fn r12_a_nested_transaction_that_lost_its_guard_does_not_take_the_outer_ones() {
+    let (_file, store) = File::new().await;
+    let inbox = inbox(&store);
+    let mut outer = inbox.begin().await.unwrap();
+    assert!(outer.register_if_new(&message("outer")).await.unwrap().is_new());
+    let mut nested = outer.begin().await.unwrap();
+    sql(&mut nested, "SAVEPOINT before_it").await.unwrap();
+    let mut nested = inbox.guard(nested).await.unwrap();
+    assert!(nested.register_if_new(&message("m")).await.unwrap().is_new());
+    sql(&mut nested, "RELEASE before_it").await.unwrap();
+
+    assert_eq!(kind(nested.commit().await), Some(ErrorKind::TransactionLost));
+
+    outer.commit().await.unwrap();
+    assert!(is_registered(&store, "outer").await);
     assert_forgotten(&store).await;
 }
 

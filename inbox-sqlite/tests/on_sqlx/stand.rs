@@ -108,13 +108,19 @@ pub(crate) fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-/// The pool's connections are good for anybody: the store and the driver can begin and commit on them.
+/// The pool's connections are good for anybody: the driver and the store can begin and commit on them.
 pub(crate) async fn assert_sound(store: &SqlxSqliteStore) {
-    drop(store.begin(Some(Duration::from_secs(5))).await.unwrap());
+    // The driver first, since the store mends what it finds.
     let tx = store.pool().begin_with("BEGIN IMMEDIATE").await.unwrap();
     tx.commit().await.unwrap();
+    drop(store.begin(Some(Duration::from_secs(5))).await.unwrap());
     let timeout: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(store.pool()).await.unwrap();
     assert_eq!(timeout, 5000, "R15: sqlx's own setting");
+}
+
+/// Has the store mend the pool's one connection, where the driver was left to end a lost transaction.
+pub(crate) async fn mend(store: &SqlxSqliteStore) {
+    drop(store.begin(None).await.unwrap());
 }
 
 /// As [`assert_sound`], and neither "m" nor an effect is there.

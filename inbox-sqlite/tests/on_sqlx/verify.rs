@@ -44,21 +44,21 @@ async fn b56_a_pool_that_may_close_a_database_in_memory_is_warned_of() {
 async fn r16_what_weakens_durability_or_sharing_is_a_warning() {
     let (file, store) = File::new().await;
     assert!(store.verify().await.unwrap().findings().is_empty());
-    drop(store);
+    store.pool().close().await;
     for (options, expected) in [
         (file.options().synchronous(SqliteSynchronous::Normal), "synchronous is below FULL"),
         (file.options().journal_mode(SqliteJournalMode::Delete), "journal_mode is DELETE"),
     ] {
         let pool = SqlitePoolOptions::new().connect_with(options).await.unwrap();
-        let report = SqlxSqliteStore::new(pool).verify().await.unwrap();
+        let report = SqlxSqliteStore::new(pool.clone()).verify().await.unwrap();
+        pool.close().await;
         assert!(report.warnings().any(|warning| warning.contains(expected)), "{expected}: {report:?}");
     }
 }
 
 #[tokio::test]
 async fn r16_a_read_only_pool_is_refused() {
-    let (file, store) = File::new().await;
-    drop(store);
+    let (file, _store) = File::new().await;
     let pool = SqlitePoolOptions::new().connect_with(file.options().read_only(true)).await.unwrap();
     let error = SqlxSqliteStore::new(pool).verify().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
@@ -67,9 +67,8 @@ async fn r16_a_read_only_pool_is_refused() {
 
 #[tokio::test]
 async fn a_missing_file_is_unavailable() {
-    let (file, store) = File::new().await;
+    let (file, _store) = File::new().await;
     let missing = file.options().get_filename().with_extension("missing");
-    drop(store);
     let options = file.options().filename(missing);
     let store = SqlxSqliteStore::new(SqlitePoolOptions::new().connect_lazy_with(options));
     assert_eq!(kind(store.verify().await), Some(ErrorKind::Unavailable));

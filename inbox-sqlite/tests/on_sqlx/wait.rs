@@ -87,7 +87,12 @@ async fn who_begins_through_the_store_is_served_in_order() {
     let (mut first, mut second) = (store.begin(None), store.begin(None));
     assert!(poll_once(&mut first).await.is_none());
     // The first has its turn once a newcomer without a wait is refused for it.
-    while !store.begin(Some(Duration::ZERO)).await.unwrap_err().to_string().contains("others that begin") {}
+    let has_turn = async {
+        while !store.begin(Some(Duration::ZERO)).await.unwrap_err().to_string().contains("others that begin")
+        {
+        }
+    };
+    tokio::time::timeout(BOUND, has_turn).await.expect("the first takes its turn");
     assert!(poll_once(&mut second).await.is_none());
     tokio::task::yield_now().await;
     drop(holder);
