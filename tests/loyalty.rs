@@ -119,8 +119,9 @@ fn crashes_change_no_total(database: &dyn Database) {
     assert_eq!(database.balances(EXACTLY_ONCE), BTreeMap::new(), "an effect was committed by a dead process");
     assert_eq!(database.registered(), 0, "a registration was committed by a dead process");
 
+    // The longer ones late, since each run reads again what those before it have committed.
     let crashes =
-        [(1, 4), (2, 4), (500, 4), (3, 1), (250, 8), (97, 3), (40, 4), (700, 2), (5, 16), (333, 4), (64, 4)];
+        [(1, 4), (2, 4), (40, 4), (97, 3), (64, 4), (250, 8), (3, 1), (333, 4), (500, 4), (5, 16), (700, 2)];
     for (handlers, consumers) in crashes {
         let before = database.registered();
         crash(database, handlers, consumers);
