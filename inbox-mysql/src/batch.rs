@@ -5,12 +5,13 @@ use sqlx::MySqlConnection;
 use uuid::Uuid;
 
 use crate::register::{PAIRS, row, run_bounded};
+use crate::statements::IDS;
 use crate::wait::Wait;
 use crate::{MySqlStore, original, transaction};
 
 /// How many rows one statement inserts: at the longest, 1.3 MB of text, under a third of the lowest
 /// default of `max_allowed_packet` (MySQL 5.7: 4 MB).
-const ROWS: usize = 1_000;
+const ROWS: usize = IDS;
 
 /// Registers many messages in the transaction that is open on `conn`.
 pub(crate) async fn register_batch(

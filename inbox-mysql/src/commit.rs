@@ -6,14 +6,12 @@ use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
 use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
 use crate::script::{Failed, Script};
+use crate::statements::IDS;
 use crate::{MySqlStore, errors, guard, transaction};
 
 /// Without what `completion_type` would add.
 const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
 const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
-
-/// How many registrations one statement proves.
-const IDS: usize = 1_000;
 
 impl<'c> Transactional<Transaction<'c, MySql>> for MySqlStore {
     /// Sets the guard's savepoint: one round trip.
@@ -64,7 +62,7 @@ impl<'c> Transactional<Transaction<'c, MySql>> for MySqlStore {
             match transaction::depth(&tx) {
                 0 => Err(end_lost(tx, doing).await),
                 1 => roll_back_outermost(self, tx, request).await,
-                _ => tx.rollback().await.map_err(|source| errors::error(doing, source)),
+                _ => roll_back_to_savepoint(tx, doing).await,
             }
         })
     }
@@ -118,6 +116,14 @@ async fn release_savepoint(
         .await
         .map_err(|failed| end_error(failed, doing(), errors::error))?;
     tx.commit().await.map_err(|source| errors::error(doing(), source))
+}
+
+/// Without its savepoint the outermost transaction is over, and what became of it is its own matter.
+async fn roll_back_to_savepoint(tx: Transaction<'_, MySql>, doing: String) -> Result<(), Error> {
+    tx.rollback().await.map_err(|source| match errors::number(&source) {
+        Some(guard::GONE) => gone(doing, source),
+        _ => errors::error(doing, source),
+    })
 }
 
 async fn roll_back_outermost(

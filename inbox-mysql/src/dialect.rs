@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use sqlx::MySqlConnection;
+use sqlx::{MySqlConnection, Row};
 
 /// A server's dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,9 @@ impl Known {
         if let Some(known) = self.0.get() {
             return Ok(*known);
         }
-        let answer: i64 = sqlx::query_scalar(PROBE).fetch_one(conn).await?;
+        // As text: a call that is dropped while its statement is prepared leaves sqlx 0.9 out of step
+        // with the server, and the connection hangs in its pool (R17).
+        let answer: i64 = sqlx::raw_sql(PROBE).fetch_one(conn).await?.try_get(0)?;
         let dialect = if answer == 1 { Dialect::MariaDb } else { Dialect::MySql };
         Ok(*self.0.get_or_init(|| dialect))
     }

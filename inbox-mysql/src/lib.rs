@@ -34,7 +34,7 @@
 //! | R7 ids byte for byte | `VARBINARY`; values are sent as hexadecimal literals, past every character set | |
 //! | R8 duplicates are proved | after 0 rows the original is read with a lock, which sees past the snapshot | |
 //! | R9 errors condemn | a statement's error does not end a transaction here, so the session is ended: `KILL CONNECTION_ID()` | a call by reference that is *cancelled* cannot be condemned: roll back, or use the handle of `Inbox::begin`, which refuses to commit; a guarded commit on an ended session is `UnknownOutcome` |
-//! | R10 batches | multi-row inserts of 1,000, sorted by bytes, each with a mark that tells its rows | a rollback among waiters can still be a deadlock (retryable) |
+//! | R10 batches | multi-row inserts of up to 999, sorted by bytes, each with a mark that tells its rows | a rollback among waiters can still be a deadlock (retryable) |
 //! | R12 certain commits | a savepoint that dies with the transaction is released by the commit, and what a savepoint of yours may have undone is counted, in one round trip | after a deadlock, DDL or a raw COMMIT the server commits every later statement alone: the commit says so (`TransactionLost`), but cannot undo them |
 //! | R13 kinds | by the server's number, see [`kind_of`] | |
 //! | R15 no traces | no DDL; names are qualified; settings are restored | a `TEMPORARY TABLE` of the same name hides the table here, qualified or not; a call on MySQL that is given up leaves its bound in the session until the next call |

@@ -15,6 +15,10 @@ pub(crate) struct Statements {
     prove: OfIds,
 }
 
+/// How many ids one statement names. Of a thousand or more MariaDB makes a join
+/// (`in_predicate_conversion_threshold`), for which 10.11 reads, and locks, every row of the consumer.
+pub(crate) const IDS: usize = 999;
+
 /// A statement on some ids of a consumer.
 #[derive(Debug)]
 pub(crate) struct OfIds(String);

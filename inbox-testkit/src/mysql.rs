@@ -142,7 +142,9 @@ pub async fn is_waiting(pool: &MySqlPool, session: &str) -> Result<bool, BoxErro
     let row = sqlx::raw_sql("SHOW ENGINE INNODB STATUS").fetch_one(&mut *connection).await?;
     let monitor: String = row.try_get("Status")?;
     let thread = format!("thread id {id},");
-    let of_session = monitor.split("---TRANSACTION").find(|transaction| transaction.contains(&thread));
+    // What precedes the list may tell of the latest deadlock.
+    let mut transactions = monitor.split("---TRANSACTION").skip(1);
+    let of_session = transactions.find(|transaction| transaction.contains(&thread));
     Ok(of_session.is_some_and(|transaction| transaction.contains("LOCK WAIT")))
 }
 

@@ -1,0 +1,16 @@
+//! What is particular to MySQL and MariaDB, on real servers: each test as `mariadb_10_11::…`,
+//! `mariadb_11_8::…` and `mysql::…`. The contract's portable cases are the conformance suite's.
+
+// Clippy knows a test by its attribute, and takes the helpers beside it for other code.
+#![allow(clippy::unwrap_used)]
+
+mod batch;
+mod begin;
+mod commit;
+#[path = "../stand/damages.rs"]
+mod damages;
+mod register;
+mod schema;
+mod side;
+mod stand;
+mod verify;
