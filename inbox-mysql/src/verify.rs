@@ -1,11 +1,25 @@
 //! Refusing a table that cannot keep the contract, before it breaks it (R16).
 
-use inbox_core::{Error, SchemaReport};
+use inbox_core::{Consumer, Error, EventType, MessageId, SchemaReport};
+use sqlx::{MySqlConnection, Row};
 
+use crate::dialect::Dialect;
+use crate::schema::SCHEMA_VERSION;
+use crate::script::Script;
+use crate::statements::without_comments;
 use crate::{MySqlStore, errors};
 
 impl MySqlStore {
-    /// Looks at the server and the table and refuses what cannot keep the contract.
+    /// Looks at the server, the table and this account's rights, on a connection of the pool, and
+    /// refuses what cannot keep the contract. The report has the warnings.
+    ///
+    /// All of it is in one query of `information_schema`, `sql/verify.sql`: what is looked at, why,
+    /// and what to do about it. It waits for a session that is altering the table.
+    ///
+    /// MySQL shows triggers only to an account with the right TRIGGER, which [`grants`](crate::grants)
+    /// does not give, since it is the right to create them too. Such an account gets a warning that
+    /// they went unseen: verify once as the table's owner, as [`create_schema`](Self::create_schema)
+    /// does.
     ///
     /// # Errors
     ///
@@ -13,16 +27,66 @@ impl MySqlStore {
     /// `Unavailable`, or what the server reports.
     pub async fn verify(&self) -> Result<SchemaReport, Error> {
         let doing = format!("verify the inbox table {}", self.table());
+        let mut conn = self.pool().acquire().await.map_err(|source| errors::error(&*doing, source))?;
+        self.verify_on(&mut conn, &doing).await
+    }
+
+    pub(crate) async fn verify_on(
+        &self,
+        conn: &mut MySqlConnection,
+        doing: &str,
+    ) -> Result<SchemaReport, Error> {
         let mut report = SchemaReport::new();
-        let there: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM information_schema.tables WHERE table_schema = ? AND table_name = ?",
-        )
-        .bind(self.table().schema().as_str())
-        .bind(self.table().table().as_str())
-        .fetch_one(self.pool())
-        .await
-        .map_err(|source| errors::error(&*doing, source))?;
-        report.refuse_if(there == 0, "the table does not exist; call create_schema, or run the text of ddl");
+        let found = self.look(conn).await.map_err(|source| errors::error(doing, source))?;
+        let Some(findings) = found else {
+            report.refuse(TOO_OLD);
+            return report.into_result(self.table());
+        };
+        for (refused, text) in findings {
+            if refused { report.refuse(text) } else { report.warn(text) }
+        }
         report.into_result(self.table())
     }
+
+    /// What `sql/verify.sql` finds; None where the server would not understand it.
+    async fn look(&self, conn: &mut MySqlConnection) -> Result<Option<Vec<(bool, String)>>, sqlx::Error> {
+        let dialect = self.dialect().ask(conn).await?;
+        let probed = Script::new().then(PROBE).run(conn).await.map_err(|failed| failed.source)?;
+        if probed[0].rows.is_empty() {
+            return Ok(None);
+        }
+        let answers =
+            Script::new().then(self.query(dialect)).run(conn).await.map_err(|failed| failed.source)?;
+        let read = |row: &sqlx::mysql::MySqlRow| Ok((row.try_get::<i64, _>(0)? != 0, row.try_get(1)?));
+        answers[0].rows.iter().map(read).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn query(&self, dialect: Dialect) -> String {
+        let (unseen_triggers, session_read_only, index_is_used) = match dialect {
+            Dialect::MySql => {
+                (include_str!("sql/verify_triggers.sql"), "@@transaction_read_only", "is_visible = 'YES'")
+            }
+            Dialect::MariaDb => ("", "@@tx_read_only", "ignored = 'NO'"),
+        };
+        without_comments(&include_str!("sql/verify.sql").replace("{unseen_triggers}", unseen_triggers))
+            .replace("{session_read_only}", session_read_only)
+            .replace("{index_is_used}", index_is_used)
+            .replace("{schema}", self.table().schema().as_str())
+            .replace("{table}", self.table().table().as_str())
+            .replace("{consumer_limit}", &Consumer::MAX_BYTES.to_string())
+            .replace("{id_limit}", &MessageId::MAX_BYTES.to_string())
+            .replace("{type_limit}", &EventType::MAX_BYTES.to_string())
+            .replace("{version}", &SCHEMA_VERSION.to_string())
+    }
 }
+
+/// Tells a server that is new enough by what came with it, since versions are spelt as forks like:
+/// expressions as keys and as defaults came to MySQL together (8.0.13), ignored indexes to MariaDB
+/// with 10.6.
+const PROBE: &str = "SELECT 1
+FROM information_schema.columns
+WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'
+  AND column_name IN ('EXPRESSION', 'IGNORED')";
+
+const TOO_OLD: &str = "the server is too old: it has neither MySQL's indexes on expressions nor MariaDB's \
+                       ignored indexes, nor what came with them; use MySQL 8.0.13 or MariaDB 10.6, or later";
