@@ -103,6 +103,24 @@ async fn who_begins_through_the_store_is_served_in_order() {
     drop(second.await.unwrap());
 }
 
+#[tokio::test]
+async fn r06_each_of_eight_that_wait_is_refused_in_its_own_time() {
+    let (_file, store) = File::new().await;
+    let holder = store.begin(None).await.unwrap();
+    let started = Instant::now();
+    let mut waiters = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        waiters.spawn(async move { store.begin(Some(SHORT)).await });
+    }
+    while let Some(answer) = waiters.join_next().await {
+        assert_eq!(kind(answer.unwrap()), Some(ErrorKind::Busy));
+    }
+    assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+    drop(holder);
+    assert_sound(&store).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eight_writers_lose_nothing_and_none_is_refused() {
     let (_file, store) = File::new().await;
