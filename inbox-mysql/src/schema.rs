@@ -33,7 +33,7 @@ pub fn ddl(table: &TableName) -> String {
 /// The statement that gives an account what registering needs, and no more: it can neither change
 /// nor delete a registration, nor choose its time.
 ///
-/// On MySQL such an account cannot see triggers, which [`verify`](MySqlStore::verify) warns of.
+/// Such an account may not see triggers, which [`verify`](MySqlStore::verify) warns of.
 pub fn grants(table: &TableName, account: &Account) -> String {
     let table = quoted(table);
     format!(

@@ -16,10 +16,10 @@ impl MySqlStore {
     /// All of it is in one query of `information_schema`, `sql/verify.sql`: what is looked at, why,
     /// and what to do about it. It waits for a session that is altering the table.
     ///
-    /// MySQL shows triggers only to an account with the right TRIGGER, which [`grants`](crate::grants)
-    /// does not give, since it is the right to create them too. Such an account gets a warning that
-    /// they went unseen: verify once as the table's owner, as [`create_schema`](Self::create_schema)
-    /// does.
+    /// MySQL, and older MariaDBs, show triggers only to an account with the right TRIGGER, which
+    /// [`grants`](crate::grants) does not give, since it is the right to create them too. Without it
+    /// there is a warning that they may have gone unseen: verify once as the table's owner, as
+    /// [`create_schema`](Self::create_schema) does.
     ///
     /// # Errors
     ///
@@ -62,13 +62,11 @@ impl MySqlStore {
     }
 
     fn query(&self, dialect: Dialect) -> String {
-        let (unseen_triggers, session_read_only, index_is_used) = match dialect {
-            Dialect::MySql => {
-                (include_str!("sql/verify_triggers.sql"), "@@transaction_read_only", "is_visible = 'YES'")
-            }
-            Dialect::MariaDb => ("", "@@tx_read_only", "ignored = 'NO'"),
+        let (session_read_only, index_is_used) = match dialect {
+            Dialect::MySql => ("@@transaction_read_only", "is_visible = 'YES'"),
+            Dialect::MariaDb => ("@@tx_read_only", "ignored = 'NO'"),
         };
-        without_comments(&include_str!("sql/verify.sql").replace("{unseen_triggers}", unseen_triggers))
+        without_comments(include_str!("sql/verify.sql"))
             .replace("{session_read_only}", session_read_only)
             .replace("{index_is_used}", index_is_used)
             .replace("{schema}", self.table().schema().as_str())

@@ -90,7 +90,19 @@ WITH inbox AS (
     SELECT 24, TRUE, CONCAT('the trigger ', trigger_name, ' can change a registration, or refuse it, which IGNORE may hide; drop it')
     FROM information_schema.triggers
     WHERE event_object_schema = '{schema}' AND event_object_table = '{table}'
-    {unseen_triggers}
+    UNION ALL
+    -- MySQL and older MariaDBs show triggers only to accounts with the right to create them.
+    SELECT 25, FALSE, CONCAT('the account ', CURRENT_USER(), ' has no right TRIGGER of its own, so triggers may go unseen, and one can change or refuse a registration; look once with an account that has it, such as the owner''s')
+    FROM inbox
+    WHERE NOT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'TRIGGER')
+      AND NOT EXISTS (
+        SELECT 1
+        FROM information_schema.schema_privileges
+        WHERE privilege_type = 'TRIGGER' AND '{schema}' LIKE table_schema)
+      AND NOT EXISTS (
+        SELECT 1
+        FROM information_schema.table_privileges
+        WHERE privilege_type = 'TRIGGER' AND table_schema = '{schema}' AND table_name = '{table}')
 
     -- The columns
     UNION ALL
