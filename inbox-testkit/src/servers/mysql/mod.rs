@@ -327,11 +327,13 @@ impl MySqlOptions {
     }
 
     fn serve(&self, program: &Program, port: u16) -> Result<Supervised, ServerError> {
-        let plan = Plan::new(program.installation.clone(), self.wanted.stand());
+        let plan = Plan::new(program.installation.clone(), self.wanted.stand()).folder("tmp");
         // What is in a configuration file of the machine is for the machine's own server.
         let mut args = vec![
             "--no-defaults".to_owned(),
             format!("--datadir={}", plan.path("data")),
+            // A MariaDB that starts removes the temporary tables that it finds, another server's too.
+            format!("--tmpdir={}", plan.path("tmp")),
             format!("--port={port}"),
         ];
         args.extend(self.arguments());
