@@ -5,16 +5,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use inbox_core::{Begin, Error, ErrorKind};
 use sqlx::pool::PoolConnection;
-use sqlx::sqlite::Sqlite;
-use sqlx::{SqlSafeStr as _, Transaction};
+use sqlx::sqlite::{Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, SqlSafeStr as _, Transaction};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::store::SqlxSqliteStore;
-use super::transaction::end_all;
+use super::transaction::{depth, end_all};
 use crate::driver::Driver as _;
-use crate::errors::to_error;
+use crate::errors::{self, DriverError as _, to_error};
 use crate::guard;
 use crate::wait::{Deadline, busy_timeout_ms};
 
@@ -62,12 +62,11 @@ impl SqlxSqliteStore {
         doing: &str,
     ) -> Result<Transaction<'static, Sqlite>, Error> {
         let _turn = self.turn(deadline, doing).await?;
-        let mut conn = self.connection(deadline, doing).await?;
-        become_writer(&mut conn, deadline).await.map_err(|source| to_error(doing, source))?;
+        let mut conn = self.acquire(deadline, doing).await?;
+        let put_back = become_writer(&mut conn, deadline).await.map_err(|source| to_error(doing, source))?;
         // To sqlx the transaction begins here: its BEGIN may be any statement after which one is open.
-        Transaction::begin(conn, Some(guard::SET.into_sql_str()))
-            .await
-            .map_err(|source| to_error(doing, source))
+        let begin = AssertSqlSafe(format!("{put_back};\n{}", guard::SET)).into_sql_str();
+        Transaction::begin(conn, Some(begin)).await.map_err(|source| to_error(doing, source))
     }
 
     /// Who begins through this store is served in order: inside SQLite any newcomer may be faster.
@@ -86,15 +85,19 @@ impl SqlxSqliteStore {
         deadline: Deadline,
         doing: &str,
     ) -> Result<PoolConnection<Sqlite>, Error> {
+        let mut conn = self.acquire(deadline, doing).await?;
+        end_leftovers(&mut conn).await.map_err(|source| to_error(doing, source))?;
+        Ok(conn)
+    }
+
+    async fn acquire(&self, deadline: Deadline, doing: &str) -> Result<PoolConnection<Sqlite>, Error> {
         let pool = self.pool();
         let is_free = pool.num_idle() > 0 || pool.size() < pool.options().get_max_connections();
         let patience = if is_free { deadline.left().max(OPENING) } else { deadline.left() };
-        let Ok(acquired) = timeout(patience, pool.acquire()).await else {
-            return Err(busy(doing, deadline, "for a connection of the pool, which are all in use"));
-        };
-        let mut conn = acquired.map_err(|source| to_error(doing, source))?;
-        end_leftovers(&mut conn).await.map_err(|source| to_error(doing, source))?;
-        Ok(conn)
+        match timeout(patience, pool.acquire()).await {
+            Ok(acquired) => acquired.map_err(|source| to_error(doing, source)),
+            Err(_) => Err(busy(doing, deadline, "for a connection of the pool, which are all in use")),
+        }
     }
 }
 
@@ -112,15 +115,30 @@ async fn end_leftovers(conn: &mut PoolConnection<Sqlite>) -> Result<(), sqlx::Er
     ended
 }
 
-/// Begins as the writer, waiting for it inside SQLite no longer than the deadline.
-async fn become_writer(conn: &mut PoolConnection<Sqlite>, deadline: Deadline) -> Result<(), sqlx::Error> {
+/// Begins as the writer, waiting for it inside SQLite no longer than the deadline. Answers the statement
+/// that puts the connection's own busy timeout back, which is still to be run.
+async fn become_writer(conn: &mut PoolConnection<Sqlite>, deadline: Deadline) -> Result<String, sqlx::Error> {
     let own =
         conn.rows("PRAGMA busy_timeout", &[]).await?.first().map_or_else(String::new, |row| row.text(0));
-    let ours = busy_timeout_ms(deadline.left());
-    let begun = conn.run(&format!("PRAGMA busy_timeout = {ours};\n{BEGIN}")).await;
-    if let Err(error) = conn.run(&format!("PRAGMA busy_timeout = {own}")).await {
-        conn.close_on_drop();
-        return Err(error);
+    let put_back = format!("PRAGMA busy_timeout = {own}");
+    if depth(conn) > 0 {
+        end_leftovers(conn).await?;
     }
-    begun
+    let begun = match begin_immediate(conn, deadline).await {
+        // A transaction is open already.
+        Err(failed) if failed.primary_code() == Some(errors::ERROR) => {
+            end_leftovers(conn).await?;
+            begin_immediate(conn, deadline).await
+        }
+        begun => begun,
+    };
+    if begun.is_err() && conn.run(&put_back).await.is_err() {
+        conn.close_on_drop();
+    }
+    begun.map(|()| put_back)
+}
+
+async fn begin_immediate(conn: &mut SqliteConnection, deadline: Deadline) -> Result<(), sqlx::Error> {
+    let wait = busy_timeout_ms(deadline.left());
+    conn.run(&format!("PRAGMA busy_timeout = {wait};\n{BEGIN}")).await
 }
