@@ -494,10 +494,11 @@ mod mysql {
         WHERE book = ?";
 
     pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<MySqlStore> {
+        let store = MySqlStore::new(MySqlPoolOptions::new().max_connections(consumers).connect_lazy(url)?)?;
         // A pool alone would try again for half a minute, and then not say why.
         let trial = MySqlConnection::connect(url).await.context("could not connect to MySQL or MariaDB")?;
         trial.close().await?;
-        Ok(MySqlStore::new(MySqlPoolOptions::new().max_connections(consumers).connect_lazy(url)?)?)
+        Ok(store)
     }
 
     impl Ledger for MySqlStore {

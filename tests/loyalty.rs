@@ -251,6 +251,8 @@ fn a_mistake_on_the_command_line_ends_with_its_reason() {
             &["--input", &input, "--database", "mysql://127.0.0.1:1/loyalty"],
             "could not connect to MySQL or MariaDB",
         ),
+        #[cfg(feature = "mysql")]
+        (&["--input", &input, "--database", "mysql://127.0.0.1:1"], "names no database"),
         #[cfg(not(feature = "mysql"))]
         (&["--input", &input, "--database", "mysql://127.0.0.1:1/loyalty"], "--features mysql"),
     ];
@@ -535,7 +537,7 @@ mod mysql {
     use std::thread;
 
     use inbox::mysql::sqlx::{self, Connection as _, MySqlConnection};
-    use inbox_testkit::servers::{self, MySqlDatabase, MySqlServer, MySqlWanted};
+    use inbox_testkit::servers::{self, Flavour, MySqlDatabase, MySqlServer, MySqlWanted};
     use tokio::runtime::Runtime;
 
     /// Runs a test on a database that only it uses, on each server at the same time.
@@ -577,7 +579,12 @@ mod mysql {
 
     impl super::Database for Database {
         fn url(&self) -> String {
-            self.database.url().to_owned()
+            let url = self.database.url();
+            match self.database.server().flavour() {
+                // Either product may be named.
+                Flavour::MariaDb => url.replacen("mysql:", "mariadb:", 1),
+                _ => url.to_owned(),
+            }
         }
 
         fn balances(&self, book: &str) -> BTreeMap<String, i64> {
