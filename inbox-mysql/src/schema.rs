@@ -5,7 +5,7 @@ use std::fmt;
 use inbox_core::{Error, ErrorKind, TableName};
 use sqlx::{MySqlConnection, Row};
 
-use crate::script::Script;
+use crate::script::{Failed, Script};
 use crate::statements::{quoted, without_comments};
 use crate::wait::Wait;
 use crate::{MySqlStore, errors};
@@ -141,7 +141,7 @@ impl MySqlStore {
             .replace("{table}", self.table().table().as_str());
         // What somebody left open on the connection would be committed by DDL.
         let script = Script::new().then("ROLLBACK AND NO CHAIN NO RELEASE").then(bound(wait)).then(look);
-        let answers = script.run(conn).await.map_err(|failed| failed.source)?;
+        let answers = script.run(conn).await.map_err(Failed::into_source)?;
         let row = answers[2].rows.first().ok_or(sqlx::Error::RowNotFound)?;
         Ok(Exists { database: row.try_get::<i64, _>(0)? != 0, table: row.try_get::<i64, _>(1)? != 0 })
     }
@@ -156,11 +156,11 @@ impl MySqlStore {
         if !exists.database {
             let database = format!("CREATE DATABASE IF NOT EXISTS `{}`", self.table().schema());
             let script = Script::new().then(bound(wait)).then(database);
-            script.run(conn).await.map_err(|failed| failed.source)?;
+            script.run(conn).await.map_err(Failed::into_source)?;
         }
         let table = ddl(self.table());
         let script = Script::new().then(bound(wait)).then(table.trim_end().trim_end_matches(';'));
-        script.run(conn).await.map(drop).map_err(|failed| failed.source)
+        script.run(conn).await.map(drop).map_err(Failed::into_source)
     }
 }
 

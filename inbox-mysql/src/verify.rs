@@ -5,7 +5,7 @@ use sqlx::{MySqlConnection, Row};
 
 use crate::dialect::Dialect;
 use crate::schema::SCHEMA_VERSION;
-use crate::script::Script;
+use crate::script::{Failed, Script};
 use crate::statements::without_comments;
 use crate::{MySqlStore, errors};
 
@@ -51,12 +51,11 @@ impl MySqlStore {
     /// What `sql/verify.sql` finds; None where the server would not understand it.
     async fn look(&self, conn: &mut MySqlConnection) -> Result<Option<Vec<(bool, String)>>, sqlx::Error> {
         let dialect = self.dialect().ask(conn).await?;
-        let probed = Script::new().then(PROBE).run(conn).await.map_err(|failed| failed.source)?;
+        let probed = Script::new().then(PROBE).run(conn).await.map_err(Failed::into_source)?;
         if probed[0].rows.is_empty() {
             return Ok(None);
         }
-        let answers =
-            Script::new().then(self.query(dialect)).run(conn).await.map_err(|failed| failed.source)?;
+        let answers = Script::new().then(self.query(dialect)).run(conn).await.map_err(Failed::into_source)?;
         let read = |row: &sqlx::mysql::MySqlRow| Ok((row.try_get::<i64, _>(0)? != 0, row.try_get(1)?));
         answers[0].rows.iter().map(read).collect::<Result<_, _>>().map(Some)
     }

@@ -265,7 +265,7 @@ async fn r15_verifying_leaves_the_session_as_it_was(stand: Stand) {
 
 /// With names in lower case, and asked for in another.
 async fn r16_a_servers_settings_are_read(stand: Stand) {
-    if skip_requested(&stand.wanted.own_stand()) {
+    if skip_requested(stand.wanted.own_stand()) {
         eprintln!("skipped, as INBOX_TEST_SKIP asks");
         return;
     }
