@@ -81,6 +81,10 @@
 //! both are in one program, rusqlite is 0.39 at most, since only one crate may link SQLite.
 
 #![cfg_attr(
+    not(feature = "rusqlite"),
+    allow(rustdoc::broken_intra_doc_links, reason = "this page is about the store on rusqlite")
+)]
+#![cfg_attr(
     not(any(feature = "rusqlite", feature = "_sqlx")),
     allow(dead_code, reason = "without a driver only the text of the table is of use")
 )]
