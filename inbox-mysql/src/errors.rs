@@ -23,6 +23,7 @@ const KINDS: &[(u16, ErrorKind)] = &[
     (3572, ErrorKind::Busy),      // ER_LOCK_NOWAIT
     (1040, ErrorKind::Unavailable), // ER_CON_COUNT_ERROR
     (1203, ErrorKind::Unavailable), // ER_TOO_MANY_USER_CONNECTIONS
+    (1226, ErrorKind::Unavailable), // ER_USER_LIMIT_REACHED: an account's connections, or its statements an hour
     (1047, ErrorKind::Unavailable), // ER_UNKNOWN_COM_ERROR: a Galera node that is not ready
     (1053, ErrorKind::Unavailable), // ER_SERVER_SHUTDOWN
     (1290, ErrorKind::Unavailable), // ER_OPTION_PREVENTS_STATEMENT: read_only
@@ -55,7 +56,7 @@ const UNKNOWN_AT_COMMIT: &[u16] = &[
 /// |---|---|
 /// | 1213, 1020, 1412, 3101 | `Retryable` |
 /// | 1205, 3572 | `Busy` |
-/// | 1040, 1203, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
+/// | 1040, 1203, 1226, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
 /// | 1146, 1049, 1054, 1142, 1143, 1044 | `Schema` |
 /// | any other | `Backend` |
 ///
@@ -162,7 +163,7 @@ mod tests {
         for (kind, numbers) in [
             (ErrorKind::Retryable, &[1213, 1020, 1412, 3101][..]),
             (ErrorKind::Busy, &[1205, 3572]),
-            (ErrorKind::Unavailable, &[1040, 1203, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161]),
+            (ErrorKind::Unavailable, &[1040, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161]),
             (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044]),
             (ErrorKind::Backend, &[1062, 1064, 1305, 1317, 1690, 1969, 3024, 3819, 0]),
         ] {

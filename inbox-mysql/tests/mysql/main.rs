@@ -9,8 +9,10 @@ mod begin;
 mod commit;
 #[path = "../stand/damages.rs"]
 mod damages;
+mod errors;
 mod register;
 mod schema;
 mod side;
 mod stand;
 mod verify;
+mod wait;
