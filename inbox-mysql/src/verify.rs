@@ -6,14 +6,14 @@ use sqlx::{MySqlConnection, Row};
 use crate::dialect::Dialect;
 use crate::schema::SCHEMA_VERSION;
 use crate::script::{Failed, Script};
-use crate::statements::without_comments;
+use crate::statements::{quoted, without_comments};
 use crate::{MySqlStore, errors};
 
 impl MySqlStore {
     /// Looks at the server, the table and this account's rights, on a connection of the pool, and
     /// refuses what cannot keep the contract. The report has the warnings.
     ///
-    /// All of it is in one query of `information_schema`, `sql/verify.sql`: what is looked at, why,
+    /// Nearly all of it is in one query of `information_schema`, `sql/verify.sql`: what is looked at, why,
     /// and what to do about it. It waits for a session that is altering the table.
     ///
     /// MySQL, and older MariaDBs, show triggers only to an account with the right TRIGGER, which
@@ -57,7 +57,27 @@ impl MySqlStore {
         }
         let answers = Script::new().then(self.query(dialect)).run(conn).await.map_err(Failed::into_source)?;
         let read = |row: &sqlx::mysql::MySqlRow| Ok((row.try_get::<i64, _>(0)? != 0, row.try_get(1)?));
-        answers[0].rows.iter().map(read).collect::<Result<_, _>>().map(Some)
+        let mut findings = answers[0].rows.iter().map(read).collect::<Result<Vec<_>, sqlx::Error>>()?;
+        if self.is_temporary(conn).await? {
+            findings.push((true, TEMPORARY.to_owned()));
+        }
+        Ok(Some(findings))
+    }
+
+    /// Whether this session has a temporary table of the name, which takes the place of the other one
+    /// even where that is named with its database. Only newer MariaDBs list them in
+    /// `information_schema`.
+    async fn is_temporary(&self, conn: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+        let show = Script::new().then(format!("SHOW CREATE TABLE {}", quoted(self.table())));
+        match show.run(conn).await {
+            Ok(answers) => {
+                let text = answers[0].rows.first().map(|row| row.try_get::<String, _>(1)).transpose()?;
+                Ok(text.is_some_and(|text| text.starts_with("CREATE TEMPORARY ")))
+            }
+            // There is none, or no right to see it, which the query has told.
+            Err(failed) if failed.source.as_database_error().is_some() => Ok(false),
+            Err(failed) => Err(failed.into_source()),
+        }
     }
 
     fn query(&self, dialect: Dialect) -> String {
@@ -84,6 +104,9 @@ const PROBE: &str = "SELECT 1
 FROM information_schema.columns
 WHERE table_schema = 'information_schema' AND table_name = 'STATISTICS'
   AND column_name IN ('EXPRESSION', 'IGNORED')";
+
+const TEMPORARY: &str = "a temporary table of this session has the table's name: other sessions do not see what is \
+                         registered there, and it ends with the session; drop it";
 
 const TOO_OLD: &str = "the server is too old: it has neither MySQL's indexes on expressions nor MariaDB's \
                        ignored indexes, nor what came with them; use MySQL 8.0.13 or MariaDB 10.6, or later";

@@ -77,9 +77,8 @@ WITH inbox AS (
     UNION ALL
     SELECT 21, TRUE, CONCAT('it is not an ordinary table but a ', LOWER(table_type), CASE table_type
         WHEN 'SYSTEM VERSIONED' THEN ' one, which keeps what is forgotten and purged; run ALTER TABLE ... DROP SYSTEM VERSIONING'
-        WHEN 'TEMPORARY' THEN ' one: other sessions do not see its registrations; use a permanent table'
         ELSE ', which has no unique key of its own; use an ordinary table' END)
-    FROM inbox WHERE table_type <> 'BASE TABLE'
+    FROM inbox WHERE table_type NOT IN ('BASE TABLE', 'TEMPORARY')
     UNION ALL
     SELECT 22, TRUE, CONCAT('its engine is ', engine, ', and only with InnoDB does a rollback forget the registration, and a second one wait for the first; run ALTER TABLE ... ENGINE = InnoDB')
     FROM inbox WHERE engine <> 'InnoDB'

@@ -17,6 +17,7 @@ on_each_server![
     r16_missing_rights_are_refused,
     r16_a_trigger_that_the_account_may_not_see_is_refused_or_warned_of,
     r16_a_read_only_session_is_refused_and_an_open_one_is_a_warning,
+    r16_a_temporary_table_in_its_place_is_refused,
     r15_verifying_leaves_the_session_as_it_was,
     r16_a_servers_settings_are_read,
 ];
@@ -240,6 +241,17 @@ async fn r16_a_read_only_session_is_refused_and_an_open_one_is_a_warning(stand: 
     let inbox = stand.inbox_on_one("SET autocommit = 0").await;
     let report = inbox.store().verify().await.unwrap();
     assert!(report.warnings().any(|warning| warning.starts_with("autocommit is off")), "{report:?}");
+}
+
+/// Also one that would keep the contract within its session.
+async fn r16_a_temporary_table_in_its_place_is_refused(stand: Stand) {
+    let ddl = inbox_mysql::ddl(&TableName::new(stand.database.name(), "inbox").unwrap());
+    let temporary = ddl.replace("CREATE TABLE", "CREATE TEMPORARY TABLE");
+    let inbox = stand.inbox_on_one("DO 0").await;
+    run(&mut inbox.store().pool().acquire().await.unwrap(), &temporary).await;
+    let error = inbox.store().verify().await.unwrap_err().to_string();
+    assert!(error.contains("a temporary table of this session"), "{error}");
+    stand.store.verify().await.unwrap();
 }
 
 async fn r15_verifying_leaves_the_session_as_it_was(stand: Stand) {
