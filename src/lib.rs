@@ -1,14 +1,15 @@
 //! Exactly-once effects from at-least-once delivery: register a message's id in your own database
 //! transaction, together with the effect.
 //!
-//! This package re-exports [`inbox_core`] whole, and one module per backend, each behind a feature of
-//! the same name. No feature is on by default.
+//! This package re-exports [`inbox_core`] whole, and one module per backend, each behind a feature. No
+//! feature is on by default.
 //!
 //! | feature | module | database |
 //! |---|---|---|
 //! | `mysql` | `inbox::mysql` | MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx |
 //! | `postgres` | `inbox::postgres` | PostgreSQL 12 or later, through sqlx |
 //! | `sqlite` | `inbox::sqlite` | SQLite 3.37 or later, through rusqlite; compiled in |
+//! | `sqlite-sqlx` | `inbox::sqlite::on_sqlx` | the same, through sqlx |
 //!
 //! Each backend's module re-exports its driver (`inbox::mysql::sqlx`, `inbox::postgres::sqlx`,
 //! `inbox::sqlite::rusqlite`), in the version whose transactions it takes.
@@ -25,7 +26,7 @@ pub use inbox_core::*;
 pub use inbox_mysql as mysql;
 #[cfg(feature = "postgres")]
 pub use inbox_postgres as postgres;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "sqlite-sqlx"))]
 pub use inbox_sqlite as sqlite;
 
 /// Compiles the README's Rust, and runs what needs no server.

@@ -10,6 +10,7 @@ const FEATURES: &[(&str, &[&str])] = &[
     ("mysql", &["sqlx", "sqlx-mysql"]),
     ("postgres", &["sqlx", "sqlx-postgres"]),
     ("sqlite", &["rusqlite"]),
+    ("sqlite-sqlx", &["sqlx", "sqlx-sqlite"]),
 ];
 
 #[test]

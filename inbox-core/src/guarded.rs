@@ -136,9 +136,11 @@ where
 
     /// Ends a call: only an answer, or an error that came before any SQL, leaves the transaction usable.
     fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
-        self.guard = Guard::Stands;
         self.condemned = match &answer {
-            Ok(_) => None,
+            Ok(_) => {
+                self.guard = Guard::Stands;
+                None
+            }
             Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
             Err(error) => Some(Condemned::Failed(error.kind())),
         };

@@ -8,7 +8,7 @@ use crate::{Result, servers};
 
 /// Named one by one instead of `--all-features`: the testkit's `containers` would build a whole
 /// container client that no test here uses.
-const FEATURES: &str = "inbox-rs/mysql,inbox-rs/postgres,inbox-rs/sqlite";
+const FEATURES: &str = "inbox-rs/mysql,inbox-rs/postgres,inbox-rs/sqlite,inbox-rs/sqlite-sqlx";
 
 pub(crate) fn run(cargo_test_args: &[String]) -> Result<()> {
     servers::run()?;

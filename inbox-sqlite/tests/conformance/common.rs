@@ -6,8 +6,11 @@ pub(crate) const EFFECT: &str = "CREATE TABLE effect (name TEXT NOT NULL) STRICT
 pub(crate) const WRITE_EFFECT: &str = "INSERT INTO effect (name) VALUES (?1)";
 pub(crate) const COUNT_EFFECTS: &str = "SELECT count(*) FROM effect WHERE name = ?1";
 
-pub(crate) const OFFERS: [Need; 5] =
-    [Need::Sql, Need::SwallowedInserts, Need::ShadowTable, Need::Settings, Need::Schema];
+pub(crate) const OFFERS: [Need; 6] =
+    [Need::Sql, Need::SwallowedInserts, Need::AbortingSql, Need::ShadowTable, Need::Settings, Need::Schema];
+
+/// The registration of the same transaction conflicts with itself, and OR ROLLBACK ends the whole.
+pub(crate) const ABORTING_SQL: &str = "INSERT OR ROLLBACK INTO main.inbox SELECT * FROM main.inbox";
 
 /// The settings of a connection that a store might touch.
 pub(crate) const SETTINGS: [&str; 7] = [

@@ -46,13 +46,10 @@ impl Stand for SqliteStand {
     }
 }
 
-/// The registration of the same transaction conflicts with itself, and OR ROLLBACK ends the whole.
-const ABORTING_SQL: &str = "INSERT OR ROLLBACK INTO main.inbox SELECT * FROM main.inbox";
-
 #[async_trait]
 impl Probe<SqliteStore> for SqliteStand {
     fn offers(&self) -> Vec<Need> {
-        [&common::OFFERS[..], &[Need::AbortingSql]].concat()
+        common::OFFERS.to_vec()
     }
 
     async fn execute(&self, tx: &mut SqliteTx, sql: &str) -> Result<(), BoxError> {
@@ -74,7 +71,7 @@ impl Probe<SqliteStore> for SqliteStand {
     }
 
     fn aborting_sql(&self) -> &'static str {
-        ABORTING_SQL
+        common::ABORTING_SQL
     }
 
     fn swallow_inserts(&self) -> Vec<String> {

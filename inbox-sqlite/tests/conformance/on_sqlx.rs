@@ -70,9 +70,6 @@ async fn beside(store: &SqlxSqliteStore) -> sqlx::Result<SqliteConnection> {
 
 #[async_trait]
 impl Probe<SqlxSqliteStore> for SqlxStand {
-    /// Without `AbortingSql`: sqlx does not see that SQLite rolled back, and what a handler that
-    /// swallows the error runs after it is committed. The commit is refused all the same, as the
-    /// tests of the driver show.
     fn offers(&self) -> Vec<Need> {
         let mut offers = common::OFFERS.to_vec();
         if !self.in_memory {
@@ -113,6 +110,10 @@ impl Probe<SqlxSqliteStore> for SqlxStand {
         };
         conn.close().await?;
         Ok(open)
+    }
+
+    fn aborting_sql(&self) -> &'static str {
+        common::ABORTING_SQL
     }
 
     fn swallow_inserts(&self) -> Vec<String> {
