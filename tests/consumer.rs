@@ -1,5 +1,8 @@
 //! What the README and the docs show of a consumer, as its author would write it.
 
+#[cfg(feature = "mysql")]
+#[path = "consumer/mysql.rs"]
+mod mysql;
 #[cfg(feature = "postgres")]
 #[path = "consumer/postgres.rs"]
 mod postgres;

@@ -10,6 +10,7 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("docs/guide.md", "tests/consumer/sqlite.rs", "own error"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "at once"),
     ("docs/guide.md", "tests/consumer/postgres.rs", "batch"),
+    ("docs/guide.md", "tests/consumer/mysql.rs", "on mysql"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "on a file"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "by value on sqlite"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "blocking"),
