@@ -18,12 +18,13 @@ const INTERRUPTED: u16 = 1317;
 const KINDS: &[(u16, ErrorKind)] = &[
     (1213, ErrorKind::Retryable), // ER_LOCK_DEADLOCK: the whole transaction is rolled back
     (1020, ErrorKind::Retryable), // ER_CHECKREAD: MariaDB's innodb_snapshot_isolation; rolled back
+    (1412, ErrorKind::Retryable), // ER_TABLE_DEF_CHANGED: the snapshot is older than an ALTER
     (3101, ErrorKind::Retryable), // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: group replication
     (1205, ErrorKind::Busy),      // ER_LOCK_WAIT_TIMEOUT: only the statement is undone
     (3572, ErrorKind::Busy),      // ER_LOCK_NOWAIT
     (1040, ErrorKind::Unavailable), // ER_CON_COUNT_ERROR
     (1203, ErrorKind::Unavailable), // ER_TOO_MANY_USER_CONNECTIONS
-    (1226, ErrorKind::Unavailable), // ER_USER_LIMIT_REACHED: an account's connections, or its statements an hour
+    (1226, ErrorKind::Unavailable), // ER_USER_LIMIT_REACHED: an account's connections, or its statements
     (1047, ErrorKind::Unavailable), // ER_UNKNOWN_COM_ERROR: a Galera node that is not ready
     (1053, ErrorKind::Unavailable), // ER_SERVER_SHUTDOWN
     (1290, ErrorKind::Unavailable), // ER_OPTION_PREVENTS_STATEMENT: read_only
@@ -132,7 +133,8 @@ fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, w
 /// What to do about an error of kind `Schema`.
 fn remedy(error: &sqlx::Error) -> &'static str {
     match number(error) {
-        Some(1146 | 1049) => "run create_schema, or the text of ddl",
+        Some(1146) => "run create_schema, or the text of ddl",
+        Some(1049) => "create the database, then run create_schema, or the text of ddl",
         Some(1142 | 1143 | 1044) => {
             "this account lacks a right; see the text of grants, and for forgetting of operator_grants"
         }
@@ -163,7 +165,10 @@ mod tests {
         for (kind, numbers) in [
             (ErrorKind::Retryable, &[1213, 1020, 1412, 3101][..]),
             (ErrorKind::Busy, &[1205, 3572]),
-            (ErrorKind::Unavailable, &[1040, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161]),
+            (
+                ErrorKind::Unavailable,
+                &[1040, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161],
+            ),
             (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044]),
             (ErrorKind::Backend, &[1062, 1064, 1305, 1317, 1690, 1969, 3024, 3819, 0]),
         ] {
