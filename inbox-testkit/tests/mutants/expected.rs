@@ -1,12 +1,9 @@
-//! The table of `expected.txt`: for each fault the cases that it fails.
+//! The tables `expected.txt`: for each fault the cases that it fails.
 
 use std::collections::BTreeSet;
 
-use crate::fault::Fault;
-
-const TABLE: &str = include_str!("expected.txt");
-
 /// The cases under a fault's heading.
+#[derive(Debug, Default)]
 pub(crate) struct Expected {
     /// Fail in every run.
     pub(crate) always: BTreeSet<String>,
@@ -14,20 +11,27 @@ pub(crate) struct Expected {
     pub(crate) sometimes: BTreeSet<String>,
 }
 
-pub(crate) fn expected(fault: Fault) -> Expected {
-    let heading = format!("{fault:?}");
-    let mut lines = TABLE.lines().skip_while(|line| *line != heading);
-    assert!(lines.next().is_some(), "expected.txt has no block for {heading}");
-    let cases = lines.take_while(|line| line.starts_with(' ')).map(str::trim);
-    let (sometimes, always): (Vec<&str>, Vec<&str>) = cases.partition(|line| line.ends_with(" ?"));
-    Expected {
-        always: always.into_iter().map(str::to_owned).collect(),
-        sometimes: sometimes.into_iter().map(|line| line.trim_end_matches(" ?").to_owned()).collect(),
+/// What a table says of a fault on a server. A line is a case, then the servers on which it fails if
+/// these are not all, then a `?` if it fails only sometimes.
+pub(crate) fn expected(table: &str, fault: &str, server: &str) -> Expected {
+    let mut lines = table.lines().skip_while(|line| *line != fault);
+    assert!(lines.next().is_some(), "expected.txt has no block for {fault}");
+    let mut expected = Expected::default();
+    for line in lines.take_while(|line| line.starts_with(' ')) {
+        let mut words = line.split_whitespace();
+        let case = words.next().expect("a case").to_owned();
+        let (marks, servers): (Vec<&str>, Vec<&str>) = words.partition(|word| *word == "?");
+        if !servers.is_empty() && !servers.contains(&server) {
+            continue;
+        }
+        let cases = if marks.is_empty() { &mut expected.always } else { &mut expected.sometimes };
+        cases.insert(case);
     }
+    expected
 }
 
-/// A block of the table.
-pub(crate) fn block(fault: Fault, failed: &BTreeSet<String>) -> String {
+/// A block of a table.
+pub(crate) fn block(fault: &str, failed: &BTreeSet<String>) -> String {
     let cases = failed.iter().filter(|name| !name.starts_with("r16_refuses_"));
-    cases.fold(format!("\n{fault:?}\n"), |block, name| block + "    " + name + "\n")
+    cases.fold(format!("\n{fault}\n"), |block, name| block + "    " + name + "\n")
 }

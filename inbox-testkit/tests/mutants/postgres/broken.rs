@@ -14,13 +14,19 @@ use inbox_postgres::PostgresStore;
 use inbox_testkit::postgres::PgTx;
 use sqlx::{AssertSqlSafe, Executor};
 
-use crate::fault::Fault;
+use super::fault::Fault;
 
 /// The PostgreSQL store with one fault.
 pub(crate) struct BrokenStore {
     pub(crate) inner: PostgresStore,
     pub(crate) fault: Fault,
     remembered: Mutex<HashSet<(Consumer, MessageId)>>,
+}
+
+impl AsRef<PostgresStore> for BrokenStore {
+    fn as_ref(&self) -> &PostgresStore {
+        &self.inner
+    }
 }
 
 impl BrokenStore {
