@@ -2,14 +2,14 @@
 
 use inbox_core::{BatchPlan, Error, Guard, Message, RegisterBatch, Registration};
 use sqlx::MySqlConnection;
-use uuid::Uuid;
 
+use crate::mark::Mark;
 use crate::register::{PAIRS, row, run_bounded};
 use crate::statements::IDS;
 use crate::wait::Wait;
 use crate::{MySqlStore, original, transaction};
 
-/// How many rows one statement inserts: at the longest, 1.3 MB of text, under a third of the lowest
+/// How many rows one statement inserts: at the longest, 1.4 MB of text, under a third of the lowest
 /// default of `max_allowed_packet` (MySQL 5.7: 4 MB).
 const ROWS: usize = IDS;
 
@@ -43,7 +43,7 @@ pub(crate) async fn register_batch(
 
 /// What an insert of many rows says: how many are new, not which.
 struct Inserted {
-    attempt: Uuid,
+    mark: Mark,
     rows: u64,
 }
 
@@ -53,7 +53,7 @@ impl Inserted {
     }
 }
 
-/// Inserts the rows of some messages, each with the mark of this attempt.
+/// Inserts the rows of some messages, each with the mark of this statement.
 async fn insert(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
@@ -62,12 +62,12 @@ async fn insert(
     guard: Guard,
     messages: &[&Message],
 ) -> Result<Inserted, Error> {
-    let attempt = Uuid::new_v4();
-    let mark = Some(&attempt.as_bytes()[..]);
-    let rows: Vec<String> = messages.iter().map(|message| row(request.consumer, message, mark)).collect();
+    let mark = Mark::new();
+    let literal = mark.literal();
+    let rows: Vec<String> = messages.iter().map(|message| row(request.consumer, message, &literal)).collect();
     let insert = store.statements().register(&rows);
     let inserted = run_bounded(store, conn, wait, guard, insert, || request.doing()).await?;
-    Ok(Inserted { attempt, rows: inserted.affected })
+    Ok(Inserted { mark, rows: inserted.affected })
 }
 
 /// Reads the originals that are needed, and tells by the mark which rows were new.
@@ -90,7 +90,7 @@ async fn look(
     let look = store.statements().originals.of(request.consumer, &ids);
     let seen = run_bounded(store, conn, wait, Guard::Stands, look, || request.doing()).await?;
     for (id, found) in original::by_id(&seen.rows, || request.doing())? {
-        if found.attempt.as_deref() == Some(inserted.attempt.as_bytes()) {
+        if inserted.mark.is_on(found.attempt.as_deref()) {
             plan.found_new(&*id);
         }
         plan.found_original(id, found.original);

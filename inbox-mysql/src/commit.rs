@@ -149,8 +149,8 @@ async fn roll_back_outermost(
 /// Whether a registration of a transaction without its guard is there after a rollback, by the eyes
 /// of a transaction that sees only what is committed.
 ///
-/// A copy of the message may have been registered by another transaction in the meantime. Then this
-/// is a false alarm, which costs a redelivery; the other way round would cost a half effect.
+/// A copy of the message may have been registered by another transaction in the meantime, so only rows
+/// with this session's mark count.
 async fn any_committed(
     store: &MySqlStore,
     conn: &mut MySqlConnection,

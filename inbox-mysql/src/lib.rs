@@ -56,6 +56,7 @@ mod errors;
 mod guard;
 mod in_transaction;
 mod literal;
+mod mark;
 mod original;
 mod register;
 mod schema;

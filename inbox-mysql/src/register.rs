@@ -4,6 +4,7 @@ use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Guard, Message, Regist
 use sqlx::MySqlConnection;
 
 use crate::dialect::Dialect;
+use crate::mark::Mark;
 use crate::script::{Answer, Script};
 use crate::wait::{RESTORE, Wait};
 use crate::{MySqlStore, errors, guard, literal, original, side, transaction};
@@ -20,7 +21,7 @@ pub(crate) async fn register_if_new(
     transaction::refuse_lost(conn, || request.doing())?;
     let doing = || request.doing();
     let wait = Wait::start(request.wait.unwrap_or(store.wait()));
-    let row = row(request.consumer, request.message, None);
+    let row = row(request.consumer, request.message, &Mark::new().literal());
     let insert = store.statements().register(std::slice::from_ref(&row));
     let id = request.message.id().as_str();
     let look = store.statements().originals.of(request.consumer, &[id]);
@@ -41,14 +42,13 @@ pub(crate) async fn register_if_new(
 }
 
 /// A message as a row of `sql/register.sql`.
-pub(crate) fn row(consumer: &Consumer, message: &Message, attempt: Option<&[u8]>) -> String {
+pub(crate) fn row(consumer: &Consumer, message: &Message, mark: &str) -> String {
     format!(
-        "({}, {}, {}, {}, {})",
+        "({}, {}, {}, {}, {mark})",
         literal::bytes(consumer.as_str()),
         literal::bytes(message.id().as_str()),
         literal::bytes(message.event_type().as_str()),
         literal::nullable(message.fingerprint().as_ref().map(Fingerprint::as_bytes)),
-        literal::nullable(attempt),
     )
 }
 

@@ -2,7 +2,7 @@
 
 use inbox_core::{Consumer, TableName};
 
-use crate::literal;
+use crate::{literal, mark};
 
 /// Every statement on the inbox's table. What is left open in a text is filled with literals.
 #[derive(Debug)]
@@ -26,13 +26,14 @@ pub(crate) struct OfIds(String);
 impl Statements {
     pub(crate) fn new(table: &TableName) -> Self {
         let on_table = |text| without_comments(text).replace("{table}", &quoted(table));
+        let of_owner = |text| on_table(text).replace("{owner}", &mark::owner());
         Self {
             register: on_table(include_str!("sql/register.sql")),
             originals: OfIds(on_table(include_str!("sql/originals.sql"))),
             find: OfIds(on_table(include_str!("sql/find.sql"))),
             forget: OfIds(on_table(include_str!("sql/forget.sql"))),
-            committed: OfIds(on_table(include_str!("sql/committed.sql"))),
-            prove: OfIds(on_table(include_str!("sql/prove.sql"))),
+            committed: OfIds(of_owner(include_str!("sql/committed.sql"))),
+            prove: OfIds(of_owner(include_str!("sql/prove.sql"))),
         }
     }
 

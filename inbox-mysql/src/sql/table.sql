@@ -5,7 +5,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     message_id    VARBINARY(255) NOT NULL,
     event_type    VARBINARY(255) NOT NULL,
     fingerprint   BINARY(16)     NULL,
-    -- Which statement of a batch inserted the row; NULL of a single registration.
+    -- Which process, session and statement inserted the row. It matters until the commit.
     attempt       BINARY(16)     NULL,
     registered_at DATETIME(6)    NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
     -- The only key: beside an AUTO_INCREMENT, one duplicate would block all inserts.
