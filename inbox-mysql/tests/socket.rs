@@ -18,7 +18,7 @@
 
 #![allow(clippy::unwrap_used)] // in helpers of tests, too
 
-#[allow(dead_code, unused_imports, reason = "it has more than these tests need")]
+#[allow(dead_code, unused_imports, unused_macros, reason = "it has more than these tests need")]
 #[path = "mysql/stand.rs"]
 mod stand;
 
@@ -333,9 +333,9 @@ async fn a_batch_takes_the_round_trips_of_one_message(stand: Stand) {
     };
     let messages = |id| numbered(id).iter().map(|id| message(id)).collect();
     let half = |id| {
-        let known_and_new = |(n, known): (usize, &String)| match n % 2 {
-            0 => message(known),
-            _ => message(&format!("{known}, new")),
+        let known_and_new = |(n, known): (usize, &String)| match n.is_multiple_of(2) {
+            true => message(known),
+            false => message(&format!("{known}, new")),
         };
         numbered(id).iter().enumerate().map(known_and_new).collect()
     };

@@ -64,7 +64,7 @@ async fn r10_a_batch_may_have_ten_thousand_ids(stand: Stand) {
 async fn r10_a_batch_is_answered_across_the_borders_of_its_statements(stand: Stand) {
     for ids in [998, 999, 1_000, 1_998, 1_999] {
         let id = |n: usize| format!("{ids}-{n:0>5}");
-        let known = |n: usize| n % 7 == 0;
+        let known = |n: usize| n.is_multiple_of(7);
         let before: Vec<Message> = (0..ids).filter(|&n| known(n)).map(|n| message(&id(n))).collect();
         let mut tx = stand.inbox.begin().await.unwrap();
         tx.register_batch(&before).await.unwrap();

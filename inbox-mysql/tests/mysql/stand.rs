@@ -189,12 +189,6 @@ impl Stand {
         eventually("a session is gone", async || self.state(session).await.is_none()).await;
     }
 
-    /// Waits until a session runs nothing.
-    pub(crate) async fn until_idle(&self, session: u64) {
-        eventually("a session is idle", async || self.state(session).await.is_some_and(|is| is == "Sleep"))
-            .await;
-    }
-
     async fn state(&self, session: u64) -> Option<String> {
         sqlx::query_scalar("SELECT CAST(command AS CHAR) FROM information_schema.processlist WHERE id = ?")
             .bind(session)
