@@ -39,7 +39,7 @@
 //! | R13 kinds | by the server's number, see [`kind_of`] | |
 //! | R15 no traces | no DDL; names are qualified; settings are restored | a `TEMPORARY TABLE` of the same name hides the table here, qualified or not; a call on MySQL that is given up leaves its bound in the session until the next call |
 //! | R16 | [`MySqlStore::verify`] | |
-//! | R17 cancelling | transactions begin in a task of their own | |
+//! | R17 cancelling | transactions begin in a task of their own; the inbox prepares nothing | a handler's prepared statement that is dropped while it is prepared (a timeout around it) leaves sqlx 0.9 out of step with the server: what comes next on the connection, the commit too, may panic in sqlx. It is no `Ok` |
 //!
 //! # Proxies
 //!
