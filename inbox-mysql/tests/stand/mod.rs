@@ -40,10 +40,22 @@ impl MySqlStand {
         blocks::execute_beside(&beside, "DROP TABLE IF EXISTS inbox, effect").await?;
         blocks::create_effects(&beside).await?;
         MySqlStore::new(beside.clone())?.create_schema().await?;
-        self.beside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(database.name().to_owned(), beside.clone());
+        self.store_beside(database, beside).await
+    }
+
+    /// A store over the tables of an earlier one, emptied: faster, where they were not altered.
+    pub(crate) async fn store_over_emptied(&self, database: &MySqlDatabase) -> Result<MySqlStore, BoxError> {
+        let beside = blocks::pool(database.url()).await?;
+        blocks::execute_beside(&beside, "DELETE FROM inbox; DELETE FROM effect").await?;
+        self.store_beside(database, beside).await
+    }
+
+    async fn store_beside(
+        &self,
+        database: &MySqlDatabase,
+        beside: MySqlPool,
+    ) -> Result<MySqlStore, BoxError> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner).insert(database.name().to_owned(), beside);
         Ok(MySqlStore::new(blocks::pool(database.url()).await?)?)
     }
 

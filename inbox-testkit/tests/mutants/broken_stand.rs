@@ -29,12 +29,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// Whether a case runs: one that the fault cannot concern only takes time.
     fn runs(&self, case: &str) -> bool;
 
-    /// Whether every case that runs is compared with the table; otherwise only those that the table
-    /// names are run. The other servers of a family differ little, and take as long.
-    fn compares_all(&self) -> bool {
-        true
-    }
-
     /// How long a case may take: one of a broken store may wait for ever.
     fn limit(&self) -> Duration {
         Duration::from_secs(15)
@@ -45,6 +39,10 @@ pub(crate) trait Engine: Send + Sync + 'static {
     /// The cases run one after the other in one database, emptied before each, which is faster than
     /// a database each.
     async fn emptied(&self) -> Result<Self::Broken, BoxError>;
+
+    async fn execute_beside(&self, store: &Self::Broken, sql: &str) -> Result<(), BoxError> {
+        self.healthy().execute_beside(store.as_ref(), sql).await
+    }
 
     async fn create_schema(&self, store: &Self::Broken) -> Result<(), Error> {
         self.healthy().create_schema(store.as_ref()).await
@@ -109,7 +107,7 @@ impl<E: Engine> Probe<E::Broken> for BrokenStand<E> {
     }
 
     async fn execute_beside(&self, store: &E::Broken, sql: &str) -> Result<(), BoxError> {
-        self.engine.healthy().execute_beside(store.as_ref(), sql).await
+        self.engine.execute_beside(store, sql).await
     }
 
     async fn session(&self, tx: &mut E::Tx) -> Result<String, BoxError> {

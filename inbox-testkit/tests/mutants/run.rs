@@ -16,14 +16,14 @@ pub(crate) fn fails_what_is_expected<E: Engine>(engine: E, level: Level) -> Resu
     let expected = expected(&stand)?;
     let mut failed = BTreeSet::new();
     let mut texts = String::new();
-    for case in planned(&stand, &expected)? {
+    for case in planned(&stand)? {
         let level = case.per_level.then_some(level);
         if let Err(text) = run_case(&stand, &case, level, stand.engine.limit()) {
             texts.push_str(&format!("    {}: {text}\n", case.name));
             failed.insert(case.name);
         }
     }
-    if shows() {
+    if std::env::var_os("INBOX_MUTANTS_SHOW").is_some() {
         eprintln!("{}", block(&format!("{fault} {server}"), &failed));
     }
     let missing: BTreeSet<_> = expected.always.difference(&failed).collect();
@@ -38,15 +38,9 @@ pub(crate) fn fails_what_is_expected<E: Engine>(engine: E, level: Level) -> Resu
 }
 
 /// The cases that run on a broken store.
-fn planned<E: Engine>(stand: &Arc<BrokenStand<E>>, expected: &Expected) -> Result<Vec<Planned>, Failed> {
-    let all = stand.engine.compares_all() || shows();
-    let runs = |name: &str| stand.engine.runs(name) && (all || expected.always.contains(name));
+fn planned<E: Engine>(stand: &Arc<BrokenStand<E>>) -> Result<Vec<Planned>, Failed> {
     let planned = list(stand).map_err(Failed::from)?;
-    Ok(planned.into_iter().filter(|case| case.lacks.is_none() && runs(&case.name)).collect())
-}
-
-fn shows() -> bool {
-    std::env::var_os("INBOX_MUTANTS_SHOW").is_some()
+    Ok(planned.into_iter().filter(|case| case.lacks.is_none() && stand.engine.runs(&case.name)).collect())
 }
 
 /// What its table says, and of a store that verifies anything all damaged tables as well.

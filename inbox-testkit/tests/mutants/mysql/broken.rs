@@ -42,10 +42,7 @@ impl BrokenMySqlStore {
     /// The registration itself, with the faults that lie in where and how it is done.
     async fn insert(&self, tx: &mut MySqlTx, request: &Register<'_>) -> Result<Registration, Error> {
         match self.fault {
-            Fault::OriginalReadPlainly
-            | Fault::UpsertByAffectedRows
-            | Fault::LockThenInsert
-            | Fault::ReplaceInto => self.insert_within(tx, request).await,
+            fault if fault.inserts_itself() => self.insert_within(tx, request).await,
             Fault::OtherConnection => {
                 let mut other = self.inner.begin(None).await?;
                 let answer = self.inner.register_if_new(&mut other, &request.guard(Guard::Outside)).await?;
@@ -110,12 +107,21 @@ impl BrokenMySqlStore {
             },
         };
         if !known {
-            return Ok(Registration::New);
+            return self.insert_again(tx, request).await;
         }
         match read(tx, ORIGINAL, request).await? {
             Some(original) => Ok(original.compare(request.message)),
             None => Err(Error::new(ErrorKind::Unconfirmed, request.doing())),
         }
+    }
+
+    /// Has the healthy store insert what the fault called new, so that the row bears what its guard counts.
+    async fn insert_again(&self, tx: &mut MySqlTx, request: &Register<'_>) -> Result<Registration, Error> {
+        let delete = sqlx::query("DELETE FROM inbox WHERE consumer = ? AND message_id = ?")
+            .bind(request.consumer.as_str().as_bytes())
+            .bind(request.message.id().as_str().as_bytes());
+        delete.execute(&mut **tx).await.map_err(driver)?;
+        self.inner.register_if_new(tx, request).await
     }
 
     /// What the fault makes of an answer.
@@ -328,14 +334,7 @@ impl Begin for BrokenMySqlStore {
     type Tx = MySqlTx;
 
     async fn begin(&self, wait: Option<Duration>) -> Result<MySqlTx, Error> {
-        match self.fault {
-            Fault::BeginLeaks => {
-                let mut tx = self.inner.pool().begin().await.map_err(driver)?;
-                self.inner.guard(&mut tx).await?;
-                Ok(tx)
-            }
-            _ => self.inner.begin(wait).await,
-        }
+        self.inner.begin(wait).await
     }
 }
 

@@ -64,8 +64,6 @@ pub(crate) enum Fault {
     GuardMoves,
     /// Does not look whether something was committed.
     RollbackUnguarded,
-    /// sqlx's own begin, which leaks when it is cancelled.
-    BeginLeaks,
 
     // Reads.
     FingerprintNotRead,
@@ -105,7 +103,6 @@ impl Fault {
         Self::GuardAtBeginOnly,
         Self::GuardMoves,
         Self::RollbackUnguarded,
-        Self::BeginLeaks,
         Self::FingerprintNotRead,
         Self::TimeCutToSeconds,
         Self::FindReadsUncommitted,
@@ -115,6 +112,14 @@ impl Fault {
     /// Whether the fault lies in a single registration, so that a batch of it is a loop.
     pub(crate) fn is_of_single_calls(self) -> bool {
         self < Self::CondemnsNothing || self == Self::SettingLeftBehind
+    }
+
+    /// Whether it has an insert of its own.
+    pub(crate) fn inserts_itself(self) -> bool {
+        matches!(
+            self,
+            Self::OriginalReadPlainly | Self::UpsertByAffectedRows | Self::LockThenInsert | Self::ReplaceInto
+        )
     }
 
     /// Whether the transaction cannot hold what the guard of the healthy store looks for, and the
