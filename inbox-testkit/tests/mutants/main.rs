@@ -17,7 +17,7 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most of a broken store's time is waits.
-    arguments.test_threads.get_or_insert(8);
+    arguments.test_threads.get_or_insert(10);
     let mut trials = mysql::trials();
     trials.extend(postgres::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
