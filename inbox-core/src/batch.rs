@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::{Error, ErrorKind, Guard, InboxStore, Message, Original, Register, RegisterBatch, Registration};
+use crate::{Error, ErrorKind, InboxStore, Message, Original, Register, RegisterBatch, Registration};
 
 /// The distinct ids of a batch in byte order, each with the message that came first, and what a store
 /// has found of them so far.
@@ -120,9 +120,7 @@ where
         let left = deadline.map_or(wait, |at| at.saturating_duration_since(Instant::now()));
         let single = Register::new(request.consumer, &request.messages[position]).wait(left).guard(guard);
         answers[position] = store.register_if_new(tx, &single).await?;
-        if guard == Guard::Opens {
-            guard = Guard::Stands;
-        }
+        guard = guard.after();
     }
     Ok(answers)
 }

@@ -86,7 +86,7 @@ impl std::error::Error for Error {
 /// | `Mismatch` | no | the id is registered with another fingerprint: one id, two payloads | park the message, look at the producer |
 /// | `Unconfirmed` | no | the row was neither inserted nor found | look for triggers, rules, row security; run `verify` |
 /// | `Aborted` | no | an earlier error in this transaction already condemned it | roll back, look at the earlier error |
-/// | `TransactionLost` | no | the transaction was ended behind our back; an effect may be committed | look for DDL, raw COMMIT or a failed nested begin in the handler |
+/// | `TransactionLost` | no | the transaction was ended behind our back; an effect may be committed | look in the handler for a swallowed deadlock, DDL, a raw COMMIT, a failed nested begin |
 /// | `UnknownOutcome` | yes | the connection was lost during COMMIT | run the message again: it is new or a duplicate |
 /// | `Schema` | no | the table is missing, or cannot keep the contract | create or mend it |
 /// | `Unavailable` | yes | no connection, or the server is starting, stopping or read-only | wait and run again |
@@ -160,7 +160,7 @@ impl ErrorKind {
                 "an earlier error already condemned this transaction; roll it back and look at that error"
             }
             Self::TransactionLost => {
-                "the transaction was ended behind the inbox's back and an effect may be committed; look for DDL, a raw COMMIT or ROLLBACK, or a failed nested begin in the handler"
+                "the transaction was ended behind the inbox's back and an effect may be committed; look for an error of SQL that the handler did not return (a deadlock), DDL, a raw COMMIT or ROLLBACK, or a failed nested begin"
             }
             Self::UnknownOutcome => {
                 "the connection was lost during commit and the outcome is unknown; run the message again, it will be new or a duplicate"

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use crate::process::ROLLBACK_PATIENCE;
 use crate::{
     End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
     Transactional,
@@ -27,12 +28,10 @@ pub enum Registered<'i, S, Tx> {
 pub struct GuardedTx<'i, S, Tx> {
     inbox: &'i Inbox<S>,
     tx: Tx,
-    /// What the next call tells the store: `Opens` once, or `Stands`.
+    /// What the next call tells the store.
     guard: Guard,
-    /// Whether the caller has had the transaction in hand, and may have set a savepoint.
-    lent: bool,
     registered: Vec<MessageId>,
-    /// Those of `registered` that came after `lent`.
+    /// Those of `registered` that came once the transaction had been lent.
     undoable: Vec<MessageId>,
     condemned: Option<Condemned>,
 }
@@ -50,7 +49,7 @@ where
     S: Transactional<Tx>,
 {
     pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx, guard: Guard) -> Self {
-        Self { inbox, tx, guard, lent: false, registered: Vec::new(), undoable: Vec::new(), condemned: None }
+        Self { inbox, tx, guard, registered: Vec::new(), undoable: Vec::new(), condemned: None }
     }
 
     /// Registers another message in the same transaction.
@@ -100,7 +99,8 @@ where
         let request =
             End::new(inbox.consumer(), each_once(&mut registered)).undoable(each_once(&mut undoable));
         if let Some(condemned) = condemned {
-            drop(tx);
+            // By a call, not by a drop: what a driver has lost sight of is ended as well.
+            let _ = tokio::time::timeout(ROLLBACK_PATIENCE, inbox.store().rollback(tx, request)).await;
             return Err(condemned.error(request.doing("commit")));
         }
         inbox.store().commit(tx, request).await
@@ -122,7 +122,7 @@ where
     fn note<'m>(&mut self, new: impl Iterator<Item = &'m MessageId>) {
         let noted = self.registered.len();
         self.registered.extend(new.cloned());
-        if self.lent {
+        if self.guard == Guard::Lent {
             self.undoable.extend_from_slice(&self.registered[noted..]);
         }
     }
@@ -138,7 +138,7 @@ where
     fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
         self.condemned = match &answer {
             Ok(_) => {
-                self.guard = Guard::Stands;
+                self.guard = self.guard.after();
                 None
             }
             Err(error) if error.kind() == ErrorKind::InvalidMessage => None,
@@ -177,7 +177,9 @@ impl<S, Tx> Deref for GuardedTx<'_, S, Tx> {
 
 impl<S, Tx> DerefMut for GuardedTx<'_, S, Tx> {
     fn deref_mut(&mut self) -> &mut Tx {
-        self.lent = true;
+        if self.guard == Guard::Fresh {
+            self.guard = Guard::Lent;
+        }
         &mut self.tx
     }
 }

@@ -81,7 +81,7 @@ impl<S> Inbox<S> {
     where
         S: Begin,
     {
-        Ok(GuardedTx::new(self, self.store.begin(self.wait).await?, Guard::Stands))
+        Ok(GuardedTx::new(self, self.store.begin(self.wait).await?, Guard::Fresh))
     }
 
     /// Puts the guard on a transaction that you began; what a savepoint set before it undoes, undoes
@@ -95,7 +95,7 @@ impl<S> Inbox<S> {
         S: Transactional<Tx>,
     {
         self.store.guard(&mut tx).await?;
-        Ok(GuardedTx::new(self, tx, Guard::Stands))
+        Ok(GuardedTx::new(self, tx, Guard::Fresh))
     }
 
     /// Registers a message in your transaction, by value: it comes back only if the message is new.

@@ -156,8 +156,8 @@ impl<S: Begin> Inbox<S> {
     }
 }
 
-/// How long `process` waits for the answer of a rollback after the handler's error.
-const ROLLBACK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long we wait for the answer of a rollback that follows an error.
+pub(crate) const ROLLBACK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Rolls back after the handler's error, which is the failure unless the transaction turns out to be lost.
 ///

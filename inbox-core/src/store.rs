@@ -122,15 +122,24 @@ pub enum Guard {
     /// The first call of a guard on a transaction that the caller began and passed by value. A store
     /// that needs a mark in the transaction sets it here, in the same round trip.
     Opens,
-    /// A call of a guard that stands: the transaction was begun by [`Begin::begin`], marked by
-    /// [`Transactional::guard`], or by an earlier call.
-    Stands,
+    /// The guard was set by [`Begin::begin`], [`Transactional::guard`] or an earlier call, and nothing
+    /// but calls of the guard has touched the transaction since.
+    Fresh,
+    /// The guard was set, and the caller has had the transaction in hand since: it may have ended it,
+    /// or set a savepoint.
+    Lent,
 }
 
 impl Guard {
     /// Whether the commit will ask for the registration.
     pub fn is_guarded(self) -> bool {
         self != Self::Outside
+    }
+
+    /// What the next call is, after one that answered.
+    #[must_use]
+    pub fn after(self) -> Self {
+        if self == Self::Opens { Self::Fresh } else { self }
     }
 }
 

@@ -21,7 +21,11 @@ impl Administer for MySqlStore {
             .then("START TRANSACTION READ ONLY")
             .then(self.statements().find.of(consumer, &[id.as_str()]))
             .then("COMMIT AND NO CHAIN NO RELEASE");
-        let answers = look.run(&mut conn).await.map_err(|failed| errors::error(doing(), failed.source))?;
+        let answers = look.run(&mut conn).await.map_err(|failed| {
+            // The server has not come to the COMMIT.
+            conn.close_on_drop();
+            errors::error(doing(), failed.source)
+        })?;
         Ok(original::by_id(&answers[3].rows, doing)?.remove(id.as_str()).map(|found| found.original))
     }
 

@@ -30,7 +30,7 @@ pub(crate) async fn register_batch(
                 break;
             }
             let inserted = insert(store, conn, request, &wait, guard, &open).await?;
-            guard = Guard::Stands;
+            guard = Guard::Fresh;
             if inserted.are_all_new(&open) {
                 open.iter().for_each(|message| plan.found_new(message.id().as_str()));
             }
@@ -88,7 +88,7 @@ async fn look(
         return Ok(());
     }
     let look = store.statements().originals.of(request.consumer, &ids);
-    let seen = run_bounded(store, conn, wait, Guard::Stands, look, || request.doing()).await?;
+    let seen = run_bounded(store, conn, wait, Guard::Fresh, look, || request.doing()).await?;
     for (id, found) in original::by_id(&seen.rows, || request.doing())? {
         if inserted.mark.is_on(found.attempt.as_deref()) {
             plan.found_new(&*id);

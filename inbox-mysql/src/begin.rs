@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use inbox_core::{Begin, Error, ErrorKind};
-use sqlx::{MySql, MySqlPool, Transaction};
+use sqlx::{MySql, MySqlPool, SqlSafeStr as _, Transaction};
 use tracing::Instrument;
 
 use crate::{MySqlStore, errors, transaction};
@@ -39,22 +39,12 @@ pub(crate) async fn begin(pool: &MySqlPool, doing: &str) -> Result<Transaction<'
     }
 }
 
-/// How many leaked transactions are cleared away before the error is the caller's.
-const LEAKS: usize = 10;
-
-/// sqlx refuses a begin of this kind where it believes a transaction to be open: one that was leaked,
-/// with `mem::forget`, say. Its connection is cleaned, and the pool asked again.
+/// What was leaked on a connection (with `mem::forget`, say) sqlx counts as open, and takes ours for one
+/// inside it.
 async fn begin_on_a_clean_connection(pool: &MySqlPool) -> Result<Transaction<'static, MySql>, sqlx::Error> {
-    for _ in 0..LEAKS {
-        match pool.begin_with(BEGIN).await {
-            Err(sqlx::Error::InvalidSavePointStatement) => {
-                let mut leaked = pool.acquire().await?;
-                while transaction::depth(&leaked) > 0 {
-                    transaction::queue_rollback(&mut leaked);
-                }
-            }
-            begun => return begun,
-        }
+    let mut conn = pool.acquire().await?;
+    while transaction::depth(&conn) > 0 {
+        transaction::queue_rollback(&mut conn);
     }
-    pool.begin_with(BEGIN).await
+    Transaction::begin(conn, Some(BEGIN.into_sql_str())).await
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inbox_core::{BoxFuture, End, Error, ErrorKind, MessageId, Transactional};
+use inbox_core::{BoxFuture, End, Error, ErrorKind, Guard, MessageId, Transactional};
 use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
 use crate::script::{Failed, Script};
@@ -19,8 +19,11 @@ impl<'c> Transactional<Transaction<'c, MySql>> for MySqlStore {
         Box::pin(async move {
             let doing = || "put the guard on a transaction".to_owned();
             transaction::refuse_lost(tx, doing)?;
-            let set = Script::new().then(guard::set(transaction::depth(tx)));
-            set.run(tx).await.map(drop).map_err(|failed| errors::error(doing(), failed.source))
+            let set = guard::opening(Guard::Opens, transaction::depth(tx));
+            set.run(tx).await.map(drop).map_err(|failed| match failed.is(guard::OPEN_AT, guard::GONE) {
+                true => transaction::over(doing(), failed.source),
+                false => errors::error(doing(), failed.source),
+            })
         })
     }
 
@@ -121,7 +124,7 @@ async fn release_savepoint(
 /// Without its savepoint the outermost transaction is over, and what became of it is its own matter.
 async fn roll_back_to_savepoint(tx: Transaction<'_, MySql>, doing: String) -> Result<(), Error> {
     tx.rollback().await.map_err(|source| match errors::number(&source) {
-        Some(guard::GONE) => gone(doing, source),
+        Some(guard::GONE) => transaction::over(doing, source),
         _ => errors::error(doing, source),
     })
 }
@@ -138,7 +141,7 @@ async fn roll_back_outermost(
         Err(failed) if failed.is(0, guard::GONE) => {
             let committed = any_committed(store, &mut tx, &request).await;
             if committed.map_err(|source| errors::error(doing(), source))? {
-                return Err(gone(doing(), failed.source));
+                return Err(transaction::over(doing(), failed.source));
             }
             Ok(())
         }
@@ -156,23 +159,28 @@ async fn any_committed(
     conn: &mut MySqlConnection,
     request: &End<'_>,
 ) -> Result<bool, sqlx::Error> {
-    let mut ended = Script::new().then(ROLLBACK);
+    let begin = Script::new()
+        .then(ROLLBACK)
+        .then("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        .then("START TRANSACTION READ ONLY");
+    begin.run(conn).await.map_err(Failed::into_source)?;
+    let found = find_committed(store, conn, request).await;
+    Script::new().then(ROLLBACK).run(conn).await.map_err(Failed::into_source)?;
+    found
+}
+
+async fn find_committed(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &End<'_>,
+) -> Result<bool, sqlx::Error> {
     for ids in texts(request.registered).chunks(IDS) {
-        let look = ended
-            .then("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            .then(store.statements().committed.of(request.consumer, ids));
-        let answers = look.run(conn).await.map_err(|failed| failed.source)?;
-        let count: i64 = match answers.last().and_then(|answer| answer.rows.first()) {
-            Some(row) => row.try_get(0)?,
-            None => 0,
-        };
+        let look = Script::new().then(store.statements().committed.of(request.consumer, ids));
+        let answers = look.run(conn).await.map_err(Failed::into_source)?;
+        let count: i64 = answers[0].rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
         if count > 0 {
             return Ok(true);
         }
-        ended = Script::new();
-    }
-    if ended.len() > 0 {
-        ended.run(conn).await.map_err(|failed| failed.source)?;
     }
     Ok(false)
 }
@@ -205,35 +213,25 @@ fn texts(ids: &[MessageId]) -> Vec<&str> {
 }
 
 impl Failed {
-    /// Whether the statement at this place failed with this number.
-    fn is(&self, at: usize, number: u16) -> bool {
-        self.at == at && errors::number(&self.source) == Some(number)
-    }
-
     /// Whether the error may be an earlier statement's: sqlx reports the error of a statement that
     /// was given up (a timeout around it) as the next one's, and then the next one was not sent.
+    ///
+    /// Any error of the first statement may. If it was its own, nothing after it was begun, so that
+    /// running the script again is safe, and gives the same.
     fn may_be_late(&self) -> bool {
-        self.at == 0
-            && errors::number(&self.source).is_some_and(|number| number != guard::GONE)
-            && !errors::is_lost_connection(&self.source)
+        self.at == 0 && errors::number(&self.source).is_some() && !errors::is_end_of_session(&self.source)
     }
 }
 
 /// The error of a script that checks the guard or proves registrations.
 fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
     match errors::number(&failed.source) {
-        Some(guard::GONE) if failed.at == 0 => gone(doing, failed.source),
+        Some(guard::GONE) if failed.at == 0 => transaction::over(doing, failed.source),
         Some(guard::BROKEN) => Error::new(ErrorKind::TransactionLost, doing)
             .with_detail("a registration made in it is gone: rolled back to a savepoint, or deleted")
             .with_source(failed.source),
         _ => otherwise(doing, failed.source),
     }
-}
-
-fn gone(doing: String, source: sqlx::Error) -> Error {
-    Error::new(ErrorKind::TransactionLost, doing)
-        .with_detail("it is over already: rolled back by a deadlock or to an earlier savepoint, or committed by DDL or by SQL")
-        .with_source(source)
 }
 
 /// Runs a script; once more where it was not sent because of a late error.

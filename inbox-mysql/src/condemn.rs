@@ -2,6 +2,8 @@
 
 use sqlx::MySqlConnection;
 
+use crate::errors;
+
 /// Ends the session, and with it the transaction; needs no privilege.
 ///
 /// MySQL has no state in which a transaction can only be rolled back. A ROLLBACK would leave a session
@@ -11,6 +13,15 @@ const CONDEMN: &str = "KILL CONNECTION_ID()";
 
 /// Sees to it that nothing more can be written through the transaction.
 pub(crate) async fn condemn(conn: &mut MySqlConnection) {
-    // Answered with an error by design; and where it fails otherwise, the connection is gone.
-    let _ = sqlx::raw_sql(CONDEMN).execute(conn).await;
+    // Errors of statements that were given up come first, one at a time, and with each nothing was sent.
+    // MySQL's own answer, 1317, may be such an error too, so only the end of the session counts.
+    for _ in 0..LATE_ERRORS {
+        let killed = sqlx::raw_sql(CONDEMN).execute(&mut *conn).await;
+        if killed.as_ref().is_err_and(errors::is_end_of_session) {
+            break;
+        }
+    }
 }
+
+/// A given-up statement, and the rollback of each nested transaction that was dropped after it.
+const LATE_ERRORS: usize = 10;

@@ -13,7 +13,7 @@ pub(crate) enum Dialect {
 
 /// A comment to MySQL, and code to MariaDB: asked of the server itself, since versions are spelt as
 /// forks and proxies like.
-const PROBE: &str = "SELECT 0 /*M! + 1 */";
+const PROBE: &str = "SELECT 0 /*M! + 1 */ LIMIT 1";
 
 /// The dialect of a store's servers, asked once.
 #[derive(Debug, Default)]

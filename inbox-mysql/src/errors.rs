@@ -25,6 +25,8 @@ const KINDS: &[(u16, ErrorKind)] = &[
     (1040, ErrorKind::Unavailable), // ER_CON_COUNT_ERROR
     (1203, ErrorKind::Unavailable), // ER_TOO_MANY_USER_CONNECTIONS
     (1226, ErrorKind::Unavailable), // ER_USER_LIMIT_REACHED: an account's connections, or its statements
+    (1045, ErrorKind::Unavailable), // ER_ACCESS_DENIED_ERROR: the login
+    (1698, ErrorKind::Unavailable), // ER_ACCESS_DENIED_NO_PASSWORD_ERROR
     (1047, ErrorKind::Unavailable), // ER_UNKNOWN_COM_ERROR: a Galera node that is not ready
     (1053, ErrorKind::Unavailable), // ER_SERVER_SHUTDOWN
     (1290, ErrorKind::Unavailable), // ER_OPTION_PREVENTS_STATEMENT: read_only
@@ -44,12 +46,11 @@ const KINDS: &[(u16, ErrorKind)] = &[
     (1044, ErrorKind::Schema),    // ER_DBACCESS_DENIED_ERROR
 ];
 
-/// After these, at commit, nobody knows whether the server had committed.
-const UNKNOWN_AT_COMMIT: &[u16] = &[
-    1053, 1927, 4031, 1152, 1158, 1159, 1160, 1161, // the connection is gone
-    1317, // ER_QUERY_INTERRUPTED
-    1180, // ER_ERROR_DURING_COMMIT
-];
+/// After these the session is gone.
+const END_OF_SESSION: &[u16] = &[1053, 1927, 4031, 1152, 1158, 1159, 1160, 1161];
+
+/// ER_ERROR_DURING_COMMIT.
+const FAILED_COMMIT: u16 = 1180;
 
 /// The kind of an error that sqlx reports, outside of a commit.
 ///
@@ -57,11 +58,12 @@ const UNKNOWN_AT_COMMIT: &[u16] = &[
 /// |---|---|
 /// | 1213, 1020, 1412, 3101 | `Retryable` |
 /// | 1205, 3572 | `Busy` |
-/// | 1040, 1203, 1226, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
+/// | 1040, 1045, 1203, 1226, 1698, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
 /// | 1146, 1049, 1054, 1142, 1143, 1044 | `Schema` |
 /// | any other | `Backend` |
 ///
-/// Without a number: I/O, TLS and errors of the pool are `Unavailable`, any other is `Backend`.
+/// Without a number: I/O, TLS, options that do not fit the server, and errors of the pool are `Unavailable`, any
+/// other is `Backend`.
 ///
 /// 1969 (MariaDB's `max_statement_time`) is `Busy` where the inbox set the limit, and `Backend`
 /// elsewhere; so are 1317 and 3024, which were somebody else's: a KILL QUERY, a `max_execution_time`.
@@ -102,6 +104,7 @@ pub fn kind_of(error: &sqlx::Error) -> ErrorKind {
         sqlx::Error::Database(_) => number(error).map_or(ErrorKind::Backend, kind_of_number),
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
+        | sqlx::Error::Configuration(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
@@ -142,7 +145,7 @@ pub(crate) fn error_past(wait: &Wait, doing: impl Into<String>, source: sqlx::Er
 
 /// An error met once COMMIT was on its way: a lost connection leaves its outcome unknown (R12).
 pub(crate) fn commit_error(doing: impl Into<String>, source: sqlx::Error) -> Error {
-    let kind = if is_lost_connection(&source) { ErrorKind::UnknownOutcome } else { kind_of(&source) };
+    let kind = if is_unknown_outcome(&source) { ErrorKind::UnknownOutcome } else { kind_of(&source) };
     with_detail(kind, doing, source, None)
 }
 
@@ -150,12 +153,22 @@ fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, w
     let detail = match kind {
         ErrorKind::Busy => wait.map(Wait::describe),
         ErrorKind::Schema => Some(remedy(&source).to_owned()),
+        ErrorKind::Unavailable => refused_login(&source).map(str::to_owned),
         _ => None,
     };
     let error = Error::new(kind, doing).with_source(source);
     match detail {
         Some(detail) => error.with_detail(detail),
         None => error,
+    }
+}
+
+/// What to do about a connection that is not had however often it is tried.
+fn refused_login(error: &sqlx::Error) -> Option<&'static str> {
+    match error {
+        sqlx::Error::Configuration(_) => Some("the pool's options do not fit the server; see the source"),
+        _ => matches!(number(error), Some(1045 | 1698))
+            .then_some("the server refused the login; check user, password and host in the pool's URL"),
     }
 }
 
@@ -171,12 +184,17 @@ fn remedy(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// Whether an error leaves it open what the server has done.
-pub(crate) fn is_lost_connection(error: &sqlx::Error) -> bool {
+/// Whether an error says that the connection, or the session on the server, is gone.
+pub(crate) fn is_end_of_session(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
-        _ => number(error).is_some_and(|number| UNKNOWN_AT_COMMIT.contains(&number)),
+        _ => number(error).is_some_and(|number| END_OF_SESSION.contains(&number)),
     }
+}
+
+/// Whether an error at commit leaves it open what the server has done.
+fn is_unknown_outcome(error: &sqlx::Error) -> bool {
+    is_end_of_session(error) || matches!(number(error), Some(INTERRUPTED | FAILED_COMMIT))
 }
 
 /// The server's number of an error.
@@ -196,7 +214,7 @@ mod tests {
             (ErrorKind::Busy, &[1205, 3572]),
             (
                 ErrorKind::Unavailable,
-                &[1040, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161],
+                &[1040, 1045, 1698, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161],
             ),
             (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044]),
             (ErrorKind::Backend, &[1062, 1064, 1305, 1317, 1690, 1969, 3024, 3819, 0]),

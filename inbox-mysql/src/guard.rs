@@ -6,6 +6,8 @@
 //! has the transaction in hand. A savepoint of the caller's that is *rolled back to* leaves the older
 //! guard, and may undo a registration: those are counted at commit.
 
+use inbox_core::Guard;
+
 use crate::script::Script;
 
 /// ER_SP_DOES_NOT_EXIST: the savepoint is gone.
@@ -32,7 +34,23 @@ pub(crate) fn check(depth: usize) -> String {
     format!("RELEASE SAVEPOINT {}", name(depth))
 }
 
-/// A script that starts with setting the guard, if wanted.
-pub(crate) fn opening(guard: inbox_core::Guard, depth: usize) -> Script {
-    Script::new().then_some((guard == inbox_core::Guard::Opens).then(|| set(depth)))
+/// The statements before a registration.
+pub(crate) fn opening(guard: Guard, depth: usize) -> Script {
+    match guard {
+        // Nobody can have ended the transaction.
+        Guard::Fresh => Script::new(),
+        Guard::Opens => prove_open().then(set(depth)),
+        _ => prove_open(),
+    }
 }
+
+/// Fails with [`GONE`], at [`OPEN_AT`], unless a transaction is open on the server.
+///
+/// After a deadlock, DDL or a raw COMMIT sqlx goes on counting one, and the registration would be
+/// committed alone, without an effect. Outside of a transaction a savepoint is silently none.
+pub(crate) fn prove_open() -> Script {
+    Script::new().then("SAVEPOINT inbox_open").then("RELEASE SAVEPOINT inbox_open")
+}
+
+/// Where the proof of an open transaction fails.
+pub(crate) const OPEN_AT: usize = 1;

@@ -29,7 +29,7 @@ pub(crate) async fn register_if_new(
     let mut guard = request.guard;
     for _ in 0..PAIRS {
         let inserted = run_bounded(store, conn, &wait, guard, insert.clone(), doing).await?;
-        guard = Guard::Stands;
+        guard = Guard::Fresh;
         if inserted.affected > 0 {
             return Ok(Registration::New);
         }
@@ -73,6 +73,9 @@ pub(crate) async fn run_bounded(
     };
     match answers {
         Ok(mut answers) => Ok(std::mem::take(&mut answers[at])),
+        Err(failed) if guard != Guard::Fresh && failed.is(guard::OPEN_AT, guard::GONE) => {
+            Err(transaction::over(doing(), failed.source))
+        }
         Err(failed) => {
             if dialect == Dialect::MySql && failed.source.as_database_error().is_some() {
                 // Where this fails as well, the connection is gone, and the setting with it.

@@ -6,6 +6,8 @@ use futures_core::stream::BoxStream;
 use sqlx::mysql::{MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Either, MySqlConnection};
 
+use crate::errors;
+
 /// Statements in the order in which they run.
 #[derive(Debug, Default)]
 pub(crate) struct Script(Vec<String>);
@@ -43,7 +45,14 @@ impl Script {
         // Safe to send: what is put into our texts is names that need no escaping, numbers, and
         // hexadecimal literals.
         let results = sqlx::raw_sql(AssertSqlSafe(self.0.join(";\n"))).fetch_many(conn);
-        Running { results, answers: Vec::with_capacity(self.0.len()), rows: Vec::new(), failed: None }
+        let statements = self.0.len();
+        Running {
+            results,
+            answers: Vec::with_capacity(statements),
+            rows: Vec::new(),
+            failed: None,
+            statements,
+        }
     }
 }
 
@@ -53,6 +62,7 @@ pub(crate) struct Running<'c> {
     answers: Vec<Answer>,
     rows: Vec<MySqlRow>,
     failed: Option<Failed>,
+    statements: usize,
 }
 
 impl Running<'_> {
@@ -71,7 +81,12 @@ impl Running<'_> {
         while self.failed.is_none() && self.step().await {}
         match self.failed {
             Some(failed) => Err(failed),
-            None => Ok(self.answers),
+            None if self.answers.len() == self.statements => Ok(self.answers),
+            // The driver is out of step with the server, and nothing that it answers counts.
+            None => {
+                let text = format!("{} of {} statements were answered", self.answers.len(), self.statements);
+                Err(Failed { at: self.answers.len(), source: sqlx::Error::Protocol(text) })
+            }
         }
     }
 
@@ -108,6 +123,11 @@ pub(crate) struct Failed {
 }
 
 impl Failed {
+    /// Whether the statement at this place failed with this number.
+    pub(crate) fn is(&self, at: usize, number: u16) -> bool {
+        self.at == at && errors::number(&self.source) == Some(number)
+    }
+
     /// The driver's error, where it does not matter which statement failed.
     pub(crate) fn into_source(self) -> sqlx::Error {
         self.source

@@ -7,13 +7,26 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, MySqlConnection, MySqlPool, Row};
 
+use crate::condemn;
 use crate::script::{Answer, Failed, Script};
 
 /// Names the connection; its answer comes before a later statement of the script waits.
 pub(crate) const WHO: &str = "SELECT CONNECTION_ID()";
 
-/// How long the side connection may take to get through. Past that the server's own bound holds.
+/// How long a side connection may take to be had. Past that the server's own bound holds.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long its KILL QUERY may then take to be answered.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What became of a KILL QUERY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kill {
+    NotSent,
+    Sent,
+    /// It may reach the server at any time, and then ends whatever the connection runs.
+    Unknown,
+}
 
 /// Runs a script, one of whose statements is [`WHO`], at `who`, and another the one that may wait, at
 /// `bounded`. Past the deadline ends the latter.
@@ -31,22 +44,41 @@ pub(crate) async fn run(
         Some(deadline) => tokio::time::timeout_at(deadline.into(), running.run_past(bounded)).await.is_ok(),
         None => true,
     };
-    let killed = !in_time && kill(side, running.answers().get(who)).await;
-    let finished = running.finish().await;
-    if killed {
-        // One that came too late for its statement would meet the next.
-        let _ = Script::new().then("DO 0").run(conn).await;
+    let kill = if in_time { Kill::NotSent } else { kill(side, running.answers().get(who)).await };
+    let mut finished = running.finish().await;
+    match kill {
+        Kill::NotSent => {}
+        Kill::Sent => {
+            // One that came too late for its statement would meet the next.
+            let _ = Script::new().then("DO 0").run(conn).await;
+        }
+        // No answer on this connection counts: the session ends, and with it what the KILL could meet.
+        Kill::Unknown => {
+            condemn::condemn(conn).await;
+            let source = sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+            finished = Err(Failed { at: bounded, source });
+        }
     }
-    (finished, killed)
+    (finished, kill == Kill::Sent)
 }
 
-/// Ends what the connection runs. Whether that was sent: where it cannot be, the server's own bound
-/// ends the wait a little later.
-async fn kill(side: &MySqlPool, who: Option<&Answer>) -> bool {
+/// Ends what the connection runs.
+async fn kill(side: &MySqlPool, who: Option<&Answer>) -> Kill {
     let Some(id) = who.and_then(|answer| answer.rows.first()?.try_get::<u64, _>(0).ok()) else {
-        return false;
+        return Kill::NotSent;
+    };
+    let Ok(Ok(mut side)) = tokio::time::timeout(PATIENCE, side.acquire()).await else {
+        return Kill::NotSent;
     };
     // Safe to send: the text holds a number of the server's.
-    let kill = sqlx::raw_sql(AssertSqlSafe(format!("KILL QUERY {id}"))).execute(side);
-    matches!(tokio::time::timeout(PATIENCE, kill).await, Ok(Ok(_)))
+    let kill = sqlx::raw_sql(AssertSqlSafe(format!("KILL QUERY {id}"))).execute(&mut *side);
+    match tokio::time::timeout(ANSWER, kill).await {
+        Ok(Ok(_)) => Kill::Sent,
+        // The server refused, so nothing was ended.
+        Ok(Err(sqlx::Error::Database(_))) => Kill::NotSent,
+        _ => {
+            side.close_on_drop();
+            Kill::Unknown
+        }
+    }
 }

@@ -33,3 +33,13 @@ pub(crate) fn lost(doing: String) -> Error {
     Error::new(ErrorKind::TransactionLost, doing)
         .with_detail("sqlx has no transaction open here, so a nested begin failed or was cancelled")
 }
+
+/// The error where the server has no such transaction open any more.
+pub(crate) fn over(doing: String, source: sqlx::Error) -> Error {
+    Error::new(ErrorKind::TransactionLost, doing)
+        .with_detail(
+            "it is over already: rolled back by a deadlock or to an earlier savepoint, or committed by DDL or by SQL; \
+             what was written since may be committed",
+        )
+        .with_source(source)
+}

@@ -67,8 +67,7 @@ impl Wait {
 }
 
 /// Restores MySQL's setting; after an error the script has not come to it.
-pub(crate) const RESTORE: &str =
-    "SET innodb_lock_wait_timeout = IFNULL(@inbox_wait, @@innodb_lock_wait_timeout), @inbox_wait = NULL";
+pub(crate) const RESTORE: &str = "SET innodb_lock_wait_timeout = CAST(IFNULL(@inbox_wait, @@innodb_lock_wait_timeout) AS UNSIGNED), @inbox_wait = NULL";
 
 fn set_session(left: Duration) -> String {
     format!(

@@ -33,6 +33,7 @@ const KINDS: &[(&str, ErrorKind)] = &[
     ("57P05", ErrorKind::Unavailable),     // idle_session_timeout
     ("53300", ErrorKind::Unavailable),     // too_many_connections
     ("08", ErrorKind::Unavailable),        // connection exceptions
+    ("28", ErrorKind::Unavailable),        // invalid_authorization_specification: the login
     (ABORTED, ErrorKind::Aborted),         // in_failed_sql_transaction
     ("25P01", ErrorKind::TransactionLost), // no_active_sql_transaction
     ("3B001", ErrorKind::TransactionLost), // invalid_savepoint_specification: ended with its transaction
@@ -50,13 +51,14 @@ const KINDS: &[(&str, ErrorKind)] = &[
 /// |---|---|
 /// | 40001, 40P01 | `Retryable` |
 /// | 55P03 | `Busy` |
-/// | 25006, 25P03, 25P04, 57P01, 57P02, 57P03, 57P05, 53300, class 08 | `Unavailable` |
+/// | 25006, 25P03, 25P04, 57P01, 57P02, 57P03, 57P05, 53300, classes 08 and 28 | `Unavailable` |
 /// | 25P02 | `Aborted` |
 /// | 25P01, 3B001 | `TransactionLost` |
 /// | 42P01, 42703, 42P10, 42501, 3F000, 55000 | `Schema` |
 /// | any other | `Backend` |
 ///
-/// Without a code: I/O, TLS and errors of the pool are `Unavailable`, any other is `Backend`.
+/// Without a code: I/O, TLS, options that do not fit the server, and errors of the pool are `Unavailable`, any
+/// other is `Backend`.
 ///
 /// A pool of sqlx tries a refused connection again by itself until its `acquire_timeout` is over,
 /// 30 s by default. Without a server `Unavailable` comes that late, and
@@ -76,6 +78,7 @@ pub fn kind_of(error: &sqlx::Error) -> ErrorKind {
         sqlx::Error::Database(error) => error.code().map_or(ErrorKind::Backend, |code| kind_of_code(&code)),
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
+        | sqlx::Error::Configuration(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
@@ -135,12 +138,25 @@ fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, w
     let detail = match kind {
         ErrorKind::Busy => wait.map(Wait::describe),
         ErrorKind::Schema => Some(remedy(&source).to_owned()),
+        ErrorKind::Unavailable => refused_login(&source).map(str::to_owned),
         _ => None,
     };
     let error = Error::new(kind, doing).with_source(source);
     match detail {
         Some(detail) => error.with_detail(detail),
         None => error,
+    }
+}
+
+/// What to do about a connection that is not had however often it is tried.
+fn refused_login(error: &sqlx::Error) -> Option<&'static str> {
+    match error {
+        sqlx::Error::Configuration(_) => Some("the pool's options do not fit the server; see the source"),
+        _ => error
+            .as_database_error()
+            .and_then(DatabaseError::code)
+            .is_some_and(|code| code.starts_with("28"))
+            .then_some("the server refused the login; check user, password and host in the pool's URL"),
     }
 }
 
@@ -190,7 +206,7 @@ mod tests {
                 ErrorKind::Unavailable,
                 &[
                     "25006", "25P03", "25P04", "57P01", "57P02", "57P03", "57P05", "53300", "08000", "08006",
-                    "08P01",
+                    "08P01", "28P01",
                 ],
             ),
             (ErrorKind::Aborted, &["25P02"]),

@@ -3,3 +3,4 @@ SELECT count(*)
 FROM {table} FORCE INDEX (PRIMARY)
 WHERE consumer = {consumer} AND message_id IN ({ids})
   AND LEFT(attempt, 8) = CONCAT({owner})
+LIMIT 1

@@ -6,3 +6,4 @@ SELECT message_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', registered_at)
 FROM {table}
 WHERE consumer = {consumer} AND message_id IN ({ids})
+LIMIT 1

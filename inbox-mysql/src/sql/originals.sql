@@ -10,4 +10,6 @@ SELECT message_id,
        TIMESTAMPDIFF(MICROSECOND, '1970-01-01', registered_at)
 FROM {table} FORCE INDEX (PRIMARY)
 WHERE consumer = {consumer} AND message_id IN ({ids})
+-- Of its own, or the session's sql_select_limit would cut it.
+LIMIT 1000
 LOCK IN SHARE MODE

@@ -3,13 +3,16 @@
 use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::Duration;
 
 use inbox_core::{Error, ErrorKind, Message, Outcome, Registered};
 use inbox_mysql::is_retryable;
 use sqlx::{Connection, MySqlConnection};
 use tokio::sync::Barrier;
 
-use crate::stand::{Guarded, Stand, effect, kind, message, number, on_each_server, run, session, try_run};
+use crate::stand::{
+    Guarded, Stand, effect, give_up, kind, message, number, on_each_server, run, session, try_run,
+};
 
 on_each_server![
     a_commit_commits_the_registration_and_the_effect,
@@ -34,6 +37,7 @@ on_each_server![
     r12_a_prepared_statement_that_was_given_up_leads_to_no_false_commit,
     r12_b33_a_registration_undone_by_a_savepoint_is_lost,
     r12_b33_another_ones_registration_of_what_was_undone_is_no_proof,
+    r12_b33_a_session_that_selects_no_rows_proves_all_the_same,
     r12_b33_a_guard_undone_by_a_savepoint_is_lost,
     r12_a_guard_released_with_an_older_savepoint_is_taken_for_lost,
     r12_a_registration_deleted_by_the_handler_is_lost,
@@ -91,13 +95,6 @@ async fn deadlock(stand: &Stand, victim: &mut MySqlConnection) {
     let other = before_a_deadlock(stand, victim).await;
     assert_eq!(number(&take(victim, 1).await.unwrap_err()), Some(1213));
     other.await.unwrap();
-}
-
-/// What a timeout around a statement does once that was sent.
-async fn give_up(conn: &mut MySqlConnection, sql: &str) {
-    conn.ping().await.unwrap();
-    let mut statement = Box::pin(try_run(conn, sql));
-    assert!(poll_fn(|cx| Poll::Ready(statement.as_mut().poll(cx))).await.is_pending());
 }
 
 /// Gives up a statement that fails later, so that its error comes with the next.
@@ -476,26 +473,68 @@ async fn r12_a_commit_after_a_statement_that_was_given_up_is_certain(stand: Stan
     }
 }
 
-/// Dropped while it is prepared, it leaves sqlx 0.9 out of step with the server: as often as not what
-/// comes next panics in it. Only an `Ok` would acknowledge the message.
+/// Dropped while it is prepared, it leaves sqlx 0.9 out of step with the server: what comes next then
+/// panics in it, or waits for an answer that never comes. Such a commit has happened or it has not, and
+/// an `Ok` has.
 async fn r12_a_prepared_statement_that_was_given_up_leads_to_no_false_commit(stand: Stand) {
-    for (number, sql) in
-        ["INSERT INTO effect VALUES ('e')", "SELECT id, id AS again FROM effect"].iter().enumerate()
-    {
-        let (inbox, letter) = (stand.inbox_on_one("DO 0").await, message(&format!("{number}")));
-        let id = letter.id().clone();
-        let commit = tokio::spawn(async move {
-            let mut tx = inbox.begin().await.unwrap();
-            tx.register_if_new(&letter).await.unwrap();
-            let mut statement = Box::pin(sqlx::query(*sql).execute(&mut **tx));
-            let _ = poll_fn(|cx| Poll::Ready(statement.as_mut().poll(cx))).await;
-            drop(statement);
-            tx.commit().await
-        });
-        if let Ok(Ok(())) = commit.await {
-            assert!(stand.inbox.find(&id).await.unwrap().is_some(), "{sql}");
+    for sql in ["INSERT INTO effect VALUES ('e')", "SELECT id, id AS again FROM effect"] {
+        let mut given_up = 0;
+        for polls in 0.. {
+            assert!(polls < 20, "{sql}: no commit was `Ok`, even after an answer");
+            let commit = commit_after_polls(&stand, sql, polls).await;
+            let (registered, effects) = stand.committed().await;
+            assert_eq!(registered > 0, effects > 0, "{sql}, {polls} polls: {commit:?}, half of it was kept");
+            if let Some((_, Ok(()))) = commit {
+                assert_eq!(registered, 1, "{sql}, {polls} polls: `Ok` of nothing");
+            }
+            stand.sql("DELETE FROM inbox; DELETE FROM effect").await;
+            if let Some((true, committed)) = commit {
+                committed.unwrap();
+                break;
+            }
+            given_up += 1;
         }
+        assert!(given_up > 0, "{sql}: it was answered at once, so that nothing was given up");
     }
+}
+
+/// Handles `m` with a statement that is polled so often and then dropped, and commits: whether the
+/// statement had been answered, and what the commit answered; None if that panicked or hung. Unless it
+/// was `Ok` the session is over, so that what it left can be counted.
+async fn commit_after_polls(
+    stand: &Stand,
+    sql: &'static str,
+    polls: usize,
+) -> Option<(bool, Result<(), Error>)> {
+    let inbox = stand.inbox_on_one("DO 0").await;
+    let mut tx = inbox.begin().await.unwrap();
+    let session = session(&mut tx).await;
+    drop(tx);
+    let commit = tokio::spawn(tokio::time::timeout(Duration::from_secs(2), async move {
+        let mut tx = inbox.begin().await.unwrap();
+        assert!(tx.register_if_new(&message("m")).await.unwrap().is_new());
+        effect(&mut tx).await;
+        let mut left = polls;
+        let mut statement = Box::pin(sqlx::query(sql).execute(&mut **tx));
+        let answered = poll_fn(|cx| match statement.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if left == 0 => Poll::Ready(false),
+            Poll::Pending => {
+                left -= 1;
+                Poll::Pending
+            }
+        })
+        .await;
+        drop(statement);
+        (answered, tx.commit().await)
+    }));
+    let ended = commit.await.ok().and_then(Result::ok);
+    if !matches!(ended, Some((_, Ok(())))) {
+        // It may have gone by itself.
+        let _ = try_run(&mut stand.connection().await, &format!("KILL {session}")).await;
+        stand.until_gone(session).await;
+    }
+    ended
 }
 
 async fn r12_b33_a_registration_undone_by_a_savepoint_is_lost(stand: Stand) {
@@ -537,6 +576,15 @@ async fn r12_b33_another_ones_registration_of_what_was_undone_is_no_proof(stand:
         assert_eq!(kind(tx.commit().await), ErrorKind::TransactionLost, "{id}");
     }
     assert_eq!(stand.committed().await, (2, 2));
+}
+
+async fn r12_b33_a_session_that_selects_no_rows_proves_all_the_same(stand: Stand) {
+    let mut tx = stand.inbox.begin().await.unwrap();
+    run(&mut tx, "SET sql_select_limit = 0; SAVEPOINT s").await;
+    tx.register_if_new(&message("undone")).await.unwrap();
+    assert!(!tx.register_if_new(&message("undone")).await.unwrap().is_new());
+    run(&mut tx, "ROLLBACK TO s").await;
+    assert_eq!(kind(tx.commit().await), ErrorKind::TransactionLost);
 }
 
 async fn r12_b33_a_guard_undone_by_a_savepoint_is_lost(stand: Stand) {

@@ -4,12 +4,15 @@
 // Clippy knows a test by its attribute, and takes the helpers beside it for other code.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
 mod batch;
 mod begin;
 mod commit;
+mod condemn;
 #[path = "../stand/damages.rs"]
 mod damages;
 mod errors;
+mod lost;
 mod register;
 mod schema;
 mod side;

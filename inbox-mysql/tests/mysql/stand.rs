@@ -1,7 +1,8 @@
 //! A fresh database with the inbox's table and a table for effects on one of the servers, and what
 //! tests ask that server.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use inbox_core::{Consumer, Error, ErrorKind, GuardedTx, Inbox, Message, MessageId};
@@ -236,6 +237,13 @@ pub(crate) async fn run(conn: &mut MySqlConnection, sql: &str) {
 
 pub(crate) async fn try_run(conn: &mut MySqlConnection, sql: &str) -> Result<(), sqlx::Error> {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.map(drop)
+}
+
+/// What a timeout around a statement does once that was sent.
+pub(crate) async fn give_up(conn: &mut MySqlConnection, sql: &str) {
+    conn.ping().await.unwrap();
+    let mut statement = Box::pin(try_run(conn, sql));
+    assert!(poll_fn(|cx| Poll::Ready(statement.as_mut().poll(cx))).await.is_pending());
 }
 
 pub(crate) async fn effect(conn: &mut MySqlConnection) {

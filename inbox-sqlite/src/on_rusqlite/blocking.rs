@@ -123,7 +123,7 @@ impl<'c> BlockingTx<'c> {
     /// As [`Blocking::blocking_register`]; after an error only a rollback is left.
     pub fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
         let inbox = self.inbox.clone();
-        let request = Register::new(inbox.consumer(), message).guard(Guard::Stands);
+        let request = Register::new(inbox.consumer(), message).guard(Guard::Lent);
         let answer = self.guarded(&request.doing(), |tx, store| {
             register(tx, &store.sql, &request)?.refuse_mismatch(|| request.doing())
         })?;
@@ -140,7 +140,7 @@ impl<'c> BlockingTx<'c> {
     /// As [`register_if_new`](Self::register_if_new), but a mismatch is an answer at its position.
     pub fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
         let inbox = self.inbox.clone();
-        let request = RegisterBatch::new(inbox.consumer(), messages).guard(Guard::Stands);
+        let request = RegisterBatch::new(inbox.consumer(), messages).guard(Guard::Lent);
         let answers = self.guarded(&request.doing(), |tx, store| register_batch(tx, &store.sql, &request))?;
         let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
         self.registered.extend(new.map(|(message, _)| message.id().clone()));
