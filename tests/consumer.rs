@@ -8,6 +8,9 @@ mod mysql;
 mod postgres;
 #[path = "consumer/sqlite.rs"]
 mod sqlite;
+#[cfg(feature = "sqlite-sqlx")]
+#[path = "consumer/sqlite_sqlx.rs"]
+mod sqlite_sqlx;
 
 // region: unit test
 use inbox::sqlite::SqliteStore;
@@ -44,3 +47,20 @@ async fn a_payment_delivered_three_times_is_credited_once() -> anyhow::Result<()
     Ok(())
 }
 // endregion: unit test
+
+/// A folder that is gone afterwards.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("inbox-consumer-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

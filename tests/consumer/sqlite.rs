@@ -27,7 +27,7 @@ mod on_a_file {
 
     #[tokio::test]
     async fn a_file_is_created_used_and_purged() -> anyhow::Result<()> {
-        let folder = Folder::new()?;
+        let folder = super::super::Folder::new("rusqlite")?;
         let path = folder.0.join("app.db");
         let inbox = connect(path.to_str().expect("a path in UTF-8")).await?;
         let account = "CREATE TABLE account (points INTEGER); INSERT INTO account VALUES (0)";
@@ -47,23 +47,6 @@ mod on_a_file {
             assert_eq!(purged, deleted, "after {before}");
         }
         Ok(())
-    }
-
-    /// A folder that is gone afterwards.
-    struct Folder(std::path::PathBuf);
-
-    impl Folder {
-        fn new() -> std::io::Result<Self> {
-            let path = std::env::temp_dir().join(format!("inbox-consumer-{}", std::process::id()));
-            std::fs::create_dir(&path)?;
-            Ok(Self(path))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
     }
 }
 
