@@ -1,6 +1,6 @@
 //! [`Registration`]: the answer of a store, and [`Original`]: what the first registration left.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::{Consumer, Error, ErrorKind, Fingerprint, Message, MessageId};
 
@@ -24,6 +24,17 @@ impl Original {
         fingerprint: Option<Fingerprint>,
     ) -> Self {
         Self { event_type: event_type.into(), registered_at, fingerprint }
+    }
+
+    /// An original whose time was read in microseconds since 1970. A time that [`SystemTime`] cannot
+    /// hold becomes 1970: it is an information for people.
+    pub fn at_micros(event_type: impl Into<String>, micros: i64, fingerprint: Option<Fingerprint>) -> Self {
+        let distance = Duration::from_micros(micros.unsigned_abs());
+        let time = match micros {
+            0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
+            _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
+        };
+        Self::new(event_type, time.unwrap_or(SystemTime::UNIX_EPOCH), fingerprint)
     }
 
     /// The error of a message that has another fingerprint than this original.
@@ -83,5 +94,21 @@ impl Registration {
     /// Whether the id is new in this transaction.
     pub fn is_new(&self) -> bool {
         matches!(self, Self::New)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_before_1970_is_kept_and_one_beyond_all_clocks_does_not_panic() {
+        let second = Duration::from_secs(1);
+        let at = |micros| Original::at_micros("t", micros, None).registered_at;
+        assert_eq!(at(-1_000_000), SystemTime::UNIX_EPOCH - second);
+        assert_eq!(at(1_000_000), SystemTime::UNIX_EPOCH + second);
+        for extreme in [i64::MIN, i64::MAX] {
+            let _ = at(extreme);
+        }
     }
 }

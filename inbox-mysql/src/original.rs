@@ -1,7 +1,6 @@
 //! Reading originals: the rows that prove a duplicate (R8).
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
 
 use inbox_core::{Error, ErrorKind, Fingerprint, Original};
 use sqlx::Row;
@@ -34,7 +33,7 @@ fn read(row: &MySqlRow, doing: &impl Fn() -> String) -> Result<(String, Found), 
     let Some(micros) = micros else {
         return Err(refuse("the original's registered_at is no time; set it to one"));
     };
-    let original = Original::new(text(event_type)?, since_1970(micros), fingerprint);
+    let original = Original::at_micros(text(event_type)?, micros, fingerprint);
     Ok((text(id)?, Found { original, attempt }))
 }
 
@@ -43,25 +42,4 @@ type Columns = (Vec<u8>, Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>, Option<i64>)
 
 fn decode(row: &MySqlRow) -> Result<Columns, sqlx::Error> {
     Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
-}
-
-fn since_1970(micros: i64) -> SystemTime {
-    let distance = Duration::from_micros(micros.unsigned_abs());
-    let time = match micros {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
-    };
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_before_1970_is_kept() {
-        let second = Duration::from_secs(1);
-        assert_eq!(since_1970(-1_000_000), SystemTime::UNIX_EPOCH - second);
-        assert_eq!(since_1970(1_000_000), SystemTime::UNIX_EPOCH + second);
-    }
 }

@@ -1,7 +1,6 @@
 //! Reading originals: the rows that prove a duplicate (R8).
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
 
 use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Original};
 use sqlx::PgConnection;
@@ -31,18 +30,8 @@ impl OriginalRow {
         let Some(micros) = self.registered_at else {
             return Err(refuse("the original's registered_at is infinite; set it to a time".to_owned()));
         };
-        let registered_at = since_1970(micros);
-        Ok(Original::new(self.event_type, registered_at, fingerprint.map(Fingerprint::from_bytes)))
+        Ok(Original::at_micros(self.event_type, micros, fingerprint.map(Fingerprint::from_bytes)))
     }
-}
-
-fn since_1970(micros: i64) -> SystemTime {
-    let distance = Duration::from_micros(micros.unsigned_abs());
-    let time = match micros {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
-    };
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// The id, the event type, the fingerprint, and the time.
@@ -69,16 +58,4 @@ pub(crate) async fn read(
             Ok((id, original))
         })
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_before_1970_is_kept() {
-        let second = Duration::from_secs(1);
-        assert_eq!(since_1970(-1_000_000), SystemTime::UNIX_EPOCH - second);
-        assert_eq!(since_1970(1_000_000), SystemTime::UNIX_EPOCH + second);
-    }
 }

@@ -1,7 +1,5 @@
 //! Registers one message: insert, or read the original (R1 to R3, R8).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Message, Original, Register, Registration};
 
 use crate::driver::Driver;
@@ -55,25 +53,5 @@ pub(crate) fn original(
     fingerprint: Option<[u8; Fingerprint::LEN]>,
     registered_at: i64,
 ) -> Original {
-    Original::new(event_type, time_from_micros(registered_at), fingerprint.map(Fingerprint::from_bytes))
-}
-
-/// Never panics: a time that `SystemTime` cannot hold becomes the epoch, an information for people.
-fn time_from_micros(micros: i64) -> SystemTime {
-    let distance = Duration::from_micros(micros.unsigned_abs());
-    let time = if micros < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
-    time.unwrap_or(UNIX_EPOCH)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_before_1970_and_beyond_all_clocks_do_not_panic() {
-        assert!(time_from_micros(-1) < UNIX_EPOCH);
-        for extreme in [i64::MIN, i64::MAX] {
-            let _ = time_from_micros(extreme);
-        }
-    }
+    Original::at_micros(event_type, registered_at, fingerprint.map(Fingerprint::from_bytes))
 }
