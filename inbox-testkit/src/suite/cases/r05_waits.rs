@@ -7,7 +7,8 @@ use inbox_core::{BatchOutcome, DEFAULT_WAIT, Error, ErrorKind, Message, Registra
 use tokio::task::yield_now;
 
 use super::{
-    Answered, assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, until_waiting,
+    Answered, assert_duplicate, assert_kind, cases, deliver, handle, hold, id, message, original,
+    until_waiting,
 };
 use crate::suite::Need;
 use crate::suite::stage::{HandlerError, Script, Session, Stage, Step, TestInbox};
@@ -172,11 +173,28 @@ cases! {
         older.execute(&format!("SELECT 1 FROM {}", stage.table())).await.expect("the snapshot is taken");
         handle(&*inbox, &message("m-1")).await;
         match older.register(&message("m-1")).await {
-            Ok(answer) => assert_duplicate(&answer),
+            Ok(answer) => {
+                let found = inbox.find(&id("m-1")).await.expect("find");
+                assert_eq!(Some(original(answer)), found, "it is not what was committed");
+            }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Retryable, "{error}"),
         }
         drop(older);
         assert_duplicate(&deliver(&*inbox, &message("m-1")).await);
+    }
+
+    /// A duplicate in a transaction that stays open keeps nobody from registering other ids, next to it
+    /// on either side (B19). A store that locks a range or the table while it looks errs here.
+    every_level(OpenTogether) fn r05_open_duplicate_does_not_block_other_ids(stage) {
+        let inbox = stage.inbox("billing");
+        handle(&*inbox, &message("m-2")).await;
+        let mut open = inbox.begin().await.expect("begin");
+        assert_duplicate(&open.register(&message("m-2")).await.expect("register"));
+        let brief = stage.inbox_waiting("billing", SHORT);
+        for text in ["m-1", "m-3"] {
+            assert_eq!(deliver(&*brief, &message(text)).await, Registration::New, "{text}");
+        }
+        open.commit().await.expect("commit");
     }
 
     /// A key committed before the snapshot is a plain duplicate at every level.

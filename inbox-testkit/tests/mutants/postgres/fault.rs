@@ -45,6 +45,8 @@ pub(crate) enum Fault {
     OriginalOverwritten,
     /// A duplicate leaves the transaction aborted.
     DuplicateAborts,
+    /// Keeps others from writing until the transaction that saw a duplicate ends.
+    DuplicateLocksTable,
     FingerprintIgnored,
     FingerprintNotKept,
     MissingFingerprintMismatches,
@@ -86,7 +88,7 @@ pub(crate) enum Fault {
     CondemnsNothing,
     /// Does not notice at a rollback that the transaction had been ended.
     RollbackUnguarded,
-    /// sqlx's own begin, which leaks when it is cancelled.
+    /// Begins by a statement that the pool knows nothing of, and leaks when it is cancelled.
     BeginLeaks,
 
     // Operators.
@@ -129,6 +131,7 @@ impl Fault {
         Self::OriginalReadAtNow,
         Self::OriginalOverwritten,
         Self::DuplicateAborts,
+        Self::DuplicateLocksTable,
         Self::FingerprintIgnored,
         Self::FingerprintNotKept,
         Self::MissingFingerprintMismatches,
