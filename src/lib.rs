@@ -6,7 +6,7 @@
 //!
 //! | feature | module | database |
 //! |---|---|---|
-//! | `mysql` | `inbox::mysql` | MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx |
+//! | `mysql` | `inbox::mysql` | MySQL 8.0.13 or later and MariaDB 10.6 or later, through sqlx |
 //! | `postgres` | `inbox::postgres` | PostgreSQL 12 or later, through sqlx |
 //! | `sqlite` | `inbox::sqlite` | SQLite 3.37 or later, through rusqlite; compiled in |
 //! | `sqlite-sqlx` | `inbox::sqlite::on_sqlx` | the same, through sqlx |

@@ -10,12 +10,16 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ("docs/guide.md", "tests/consumer/sqlite.rs", "own error"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "at once"),
     ("docs/guide.md", "tests/consumer/postgres.rs", "batch"),
+    ("docs/guide.md", "tests/consumer/mysql.rs", "nested"),
     ("docs/guide.md", "tests/consumer/mysql.rs", "on mysql"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "on a file"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "by value on sqlite"),
     ("docs/guide.md", "tests/consumer/sqlite.rs", "blocking"),
+    ("docs/guide.md", "tests/consumer/sqlite_sqlx.rs", "sqlite through sqlx"),
+    ("docs/guide.md", "tests/consumer/sqlite_sqlx.rs", "in memory through sqlx"),
     ("docs/guide.md", "tests/consumer/postgres.rs", "two databases"),
     ("docs/guide.md", "tests/consumer/postgres.rs", "test on postgres"),
+    ("docs/semantics.md", "tests/consumer/mysql.rs", "ping on release"),
     ("docs/semantics.md", "tests/consumer/postgres.rs", "migration"),
 ];
 

@@ -1,4 +1,4 @@
-//! The inbox on MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx: `INSERT IGNORE`.
+//! The inbox on MySQL 8.0.13 or later and MariaDB 10.6 or later, through sqlx: `INSERT IGNORE`.
 //!
 //! [`MySqlStore`] is the store, one for both servers; `inbox-core` has the vocabulary and what to do with it.
 //!
@@ -8,8 +8,7 @@
 //! use inbox_mysql::MySqlStore;
 //!
 //! let store = MySqlStore::new(pool.clone())?; // the table `inbox` in the database of the pool's URL
-//! store.create_schema().await?;
-//! store.verify().await?;
+//! store.create_schema().await?; // makes the table, or verifies it
 //! let inbox = Inbox::new(store, Consumer::new("loyalty")?);
 //! let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?;
 //!
@@ -35,11 +34,11 @@
 //! | R8 duplicates are proved | after 0 rows the original is read with a lock, which sees past the snapshot | |
 //! | R9 errors condemn | a statement's error does not end a transaction here, so the session is ended: `KILL CONNECTION_ID()` | a call by reference that is *cancelled* cannot be condemned: roll back, or use the handle of `Inbox::begin`, which refuses to commit; a guarded commit on an ended session is `UnknownOutcome` |
 //! | R10 batches | multi-row inserts of up to 999, sorted by bytes, each with a mark that tells its rows | a rollback among waiters can still be a deadlock (retryable) |
-//! | R12 certain commits | a savepoint that dies with the transaction is released by the commit, and what a savepoint of yours may have undone is counted, in one round trip | after a deadlock, DDL or a raw COMMIT the server commits every later statement alone: the commit says so (`TransactionLost`), but cannot undo them |
+//! | R12 certain commits | a savepoint that dies with the transaction is released by the commit, and what a savepoint of yours may have undone is counted, in one round trip; a registration first proves that a transaction is open | after a deadlock, DDL or a raw COMMIT the server commits every later statement alone: the commit says so (`TransactionLost`), but cannot undo them |
 //! | R13 kinds | by the server's number, see [`kind_of`] | |
 //! | R15 no traces | no DDL; names are qualified; settings are restored | a `TEMPORARY TABLE` of the same name hides the table here, qualified or not; a call on MySQL that is given up leaves its bound in the session until the next call |
 //! | R16 | [`MySqlStore::verify`] | |
-//! | R17 cancelling | transactions begin in a task of their own; the inbox prepares nothing | a handler's prepared statement that is dropped while it is prepared (a timeout around it) leaves sqlx 0.9 out of step with the server: what comes next on the connection, the commit too, may panic in sqlx. It is no `Ok` |
+//! | R17 cancelling | transactions begin in a task of their own; the inbox prepares nothing | a handler's prepared statement that is dropped while it is prepared (a timeout around it) leaves sqlx 0.9 out of step with the server: what comes next on the connection, the commit too, may panic in sqlx, or wait for ever. It is no `Ok`. Let `after_release` of the pool bound a `ping` |
 //!
 //! # Proxies
 //!

@@ -14,7 +14,7 @@ use sqlx::{MySql, MySqlPool, Transaction};
 use crate::statements::Statements;
 use crate::{batch, condemn, dialect, register, schema};
 
-/// The inbox's store on MySQL 8.0 or later and MariaDB 10.6 or later, through sqlx. Cloning is cheap.
+/// The inbox's store on MySQL 8.0.13 or later and MariaDB 10.6 or later, through sqlx. Cloning is cheap.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -106,7 +106,7 @@ impl MySqlStore {
         self
     }
 
-    /// Bounds MySQL's waits to the millisecond, and those of a batch as a whole: past the bound, a
+    /// Bounds MySQL's waits to 50 ms, and those of a batch as a whole: past the bound, a
     /// connection of this pool ends the waiting statement by KILL QUERY. Without it MySQL counts as
     /// [`with_wait`](Self::with_wait) says. MariaDB needs none, and uses none.
     ///

@@ -108,14 +108,11 @@ mod ping_on_release {
         for database in super::databases().await? {
             let pool = connect(database.url()).await?;
             // More often than the pool has connections.
-            for polls in [1, 2, 3, 4].repeat(4) {
-                let mut conn = pool.acquire().await?;
-                let mut statement = Box::pin(sqlx::query("SELECT 1 AS one").execute(&mut *conn));
-                for _ in 0..polls {
-                    if poll_fn(|cx| Poll::Ready(statement.as_mut().poll(cx).is_ready())).await {
-                        break;
-                    }
-                }
+            for attempt in 0..12 {
+                let mut tx = pool.begin().await?;
+                let never_prepared_before = sqlx::AssertSqlSafe(format!("SELECT 1, {attempt}"));
+                let mut statement = Box::pin(sqlx::query(never_prepared_before).execute(&mut *tx));
+                poll_fn(|cx| Poll::Ready(statement.as_mut().poll(cx).is_ready())).await;
             }
             let one: i64 = sqlx::query_scalar("SELECT 1").fetch_one(&pool).await?;
             assert_eq!(one, 1, "{}", database.url());

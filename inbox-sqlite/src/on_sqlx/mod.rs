@@ -7,8 +7,9 @@
 //! use inbox_sqlite::on_sqlx::SqlxSqliteStore;
 //! use sqlx::sqlite::SqlitePoolOptions;
 //!
-//! // In earnest a file: SqlitePool::connect("sqlite:app.sqlite")
-//! let pool = SqlitePoolOptions::new().max_connections(1).connect("sqlite::memory:").await?;
+//! // In earnest a file: SqliteConnectOptions with create_if_missing(true) and journal_mode(Wal).
+//! let one = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+//! let pool = one.connect("sqlite::memory:").await?;
 //! sqlx::raw_sql("CREATE TABLE points (customer TEXT, amount INTEGER)").execute(&pool).await?;
 //! let store = SqlxSqliteStore::new(pool);
 //! store.create_schema().await?;
@@ -69,8 +70,9 @@
 //!
 //! [`Inbox::register_if_new`](inbox_core::Inbox::register_if_new) on a plain transaction condemns it
 //! after an error: a commit hook makes SQLite turn each COMMIT into a rollback (code 531,
-//! `CONSTRAINT_COMMITHOOK`), and a rollback hook lifts that with the rollback. Commit and rollback
-//! hooks of yours on that connection are replaced. It condemns the outermost transaction, also if
+//! `CONSTRAINT_COMMITHOOK`), and a rollback hook lifts that with the rollback. Of a deferred transaction
+//! that has not become the writer (`Busy`, say) COMMIT succeeds and lifts nothing, so the connection's
+//! next write meets the hook: one 531. Commit and rollback hooks of yours on that connection are replaced. It condemns the outermost transaction, also if
 //! a nested one was passed. A call that is *dropped* while it runs condemns nothing: roll back, or
 //! use the handle of `Inbox::begin` or `Inbox::guard`, which refuses.
 //!
