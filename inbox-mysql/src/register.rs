@@ -1,5 +1,7 @@
 //! Registering one message: the insert, and on a duplicate the read that proves it.
 
+use std::time::Duration;
+
 use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Guard, Message, Register, Registration};
 use sqlx::MySqlConnection;
 
@@ -66,7 +68,8 @@ pub(crate) async fn run_bounded(
     let opening = guard::opening(guard, transaction::depth(conn)).then_some(side.map(|_| side::WHO));
     let who = opening.len().saturating_sub(1);
     let at = Wait::answer_at(dialect, opening.len());
-    let script = wait.bound(dialect, opening, statement);
+    let spare = side.map_or(Duration::ZERO, |_| side::SPARE);
+    let script = wait.bound(dialect, spare, opening, statement);
     let (answers, killed) = match side {
         Some(side) => side::run(side, conn, &script, (who, at), wait.deadline()).await,
         None => (script.run(conn).await, false),

@@ -1,4 +1,4 @@
-//! A side connection: bounds MySQL's waits to the millisecond, and those of a batch as a whole (R6).
+//! A side connection: bounds MySQL's waits exactly, from 50 ms on, and those of a batch as a whole (R6).
 //!
 //! MySQL's own bound is one in whole seconds, for each row anew. A KILL QUERY from another connection
 //! ends the statement at any time; like a lock wait timeout it undoes that statement alone.
@@ -15,6 +15,10 @@ pub(crate) const WHO: &str = "SELECT CONNECTION_ID()";
 
 /// How long a side connection may take to be had. Past that the server's own bound holds.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How much later the server's own bound comes than ours, so that it does not overtake a side connection
+/// that is on its way.
+pub(crate) const SPARE: Duration = Duration::from_secs(2);
 
 /// How long its KILL QUERY may then take to be answered.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -44,7 +48,14 @@ pub(crate) async fn run(
         Some(deadline) => tokio::time::timeout_at(deadline.into(), running.run_past(bounded)).await.is_ok(),
         None => true,
     };
-    let kill = if in_time { Kill::NotSent } else { kill(side, running.answers().get(who)).await };
+    let kill = match in_time {
+        true => Kill::NotSent,
+        false => {
+            // Its answer is on its way, however short the wait: nothing before it waits.
+            running.run_past(who).await;
+            kill(side, running.answers().get(who)).await
+        }
+    };
     let mut finished = running.finish().await;
     match kill {
         Kill::NotSent => {}

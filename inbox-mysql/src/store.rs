@@ -106,14 +106,14 @@ impl MySqlStore {
         self
     }
 
-    /// Bounds MySQL's waits to 50 ms, and those of a batch as a whole: past the bound, a
-    /// connection of this pool ends the waiting statement by KILL QUERY. Without it MySQL counts as
+    /// Bounds MySQL's waits exactly, from 50 ms on (which no wait means too), and those of a batch as a
+    /// whole: past the bound, a connection of this pool ends the waiting statement by KILL QUERY. Without it MySQL counts as
     /// [`with_wait`](Self::with_wait) says. MariaDB needs none, and uses none.
     ///
     /// The pool's account must be the same, or have the right CONNECTION_ADMIN, and it must reach
     /// **the very server** of the transactions, past any proxy: connections are told by number, and
     /// another server's number would be somebody else's statement. One connection is enough; where
-    /// none is free within a second, MySQL's own bound holds.
+    /// none is free within a second, MySQL's own bound holds, two seconds later.
     #[must_use]
     pub fn with_side_pool(mut self, side: MySqlPool) -> Self {
         self.side = Some(side);

@@ -12,7 +12,7 @@ pub(crate) struct Wait {
     started: Instant,
 }
 
-/// MariaDB's limit is one on the whole statement, so it must leave time to run one that waits for nobody.
+/// A limit on the whole statement must leave time to run one that waits for nobody.
 const SHORTEST_STATEMENT: Duration = Duration::from_millis(50);
 
 /// The longest lock wait that both servers take, in seconds.
@@ -30,8 +30,16 @@ impl Wait {
     /// MariaDB has a form of statement for that. MySQL counts in whole seconds, from one, in a
     /// setting of the session, whose value stays in a variable meanwhile: one that is found there was
     /// left by a call that failed or was given up, and is the right one to restore.
-    pub(crate) fn bound(&self, dialect: Dialect, script: Script, statement: String) -> Script {
-        let left = self.left();
+    ///
+    /// `spare` is added for who ends the wait himself, and has the server's bound for the worst case.
+    pub(crate) fn bound(
+        &self,
+        dialect: Dialect,
+        spare: Duration,
+        script: Script,
+        statement: String,
+    ) -> Script {
+        let left = self.left().saturating_add(spare);
         match dialect {
             Dialect::MariaDb => script.then(format!("{}{statement}", for_statement(left))),
             Dialect::MySql => script.then(set_session(left)).then(statement).then(RESTORE),
@@ -46,9 +54,9 @@ impl Wait {
         }
     }
 
-    /// When the wait is over; None beyond what a clock counts.
+    /// When a statement is ended from a side connection; None beyond what a clock counts.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.started.checked_add(self.bound)
+        self.started.checked_add(self.bound.max(SHORTEST_STATEMENT))
     }
 
     fn left(&self) -> Duration {

@@ -98,3 +98,19 @@ async fn r06_a_side_connection_is_not_asked_while_nobody_waits() {
     tx.commit().await.unwrap();
     assert_eq!(stand.registered().await, 2);
 }
+
+#[tokio::test]
+async fn r06_no_wait_lets_a_statement_run_that_waits_for_nobody() {
+    let Some(stand) = Stand::shared(MySqlWanted::MySql).await else { return };
+    let inbox = with_side(&stand, Duration::ZERO).await;
+    for id in ["m-1", "m-2", "m-3"] {
+        let mut tx = inbox.begin().await.unwrap();
+        assert!(tx.register_if_new(&message(id)).await.unwrap().is_new());
+        tx.commit().await.unwrap();
+    }
+    let mut holder = stand.inbox.begin().await.unwrap();
+    holder.register_if_new(&message("held")).await.unwrap();
+    let mut tx = inbox.begin().await.unwrap();
+    let busy = tx.register_if_new(&message("held")).await.unwrap_err();
+    assert_eq!((busy.kind(), source_number(&busy)), (ErrorKind::Busy, Some(INTERRUPTED)), "{busy}");
+}
