@@ -81,7 +81,7 @@ pub(crate) async fn run_bounded(
         }
         Err(failed) => {
             if dialect == Dialect::MySql && failed.source.as_database_error().is_some() {
-                // Where this fails as well, the connection is gone, and the setting with it.
+                // Where this fails as well, the connection is gone, or the next call restores it.
                 let _ = Script::new().then(RESTORE).run(conn).await;
             }
             let error = if killed { errors::error_past } else { errors::error_within };
