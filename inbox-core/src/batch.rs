@@ -1,9 +1,11 @@
 //! [`BatchPlan`]: sorts and de-duplicates a batch for one set-based statement, and answers by position.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{Error, ErrorKind, InboxStore, Message, Original, Register, RegisterBatch, Registration};
+use crate::{
+    Deadline, Error, ErrorKind, InboxStore, Message, Original, Register, RegisterBatch, Registration,
+};
 
 /// The distinct ids of a batch in byte order, each with the message that came first, and what a store
 /// has found of them so far.
@@ -111,14 +113,12 @@ where
     // Stable: of equal ids the one that came first is registered first.
     order.sort_by(|&a, &b| request.messages[a].id().cmp(request.messages[b].id()));
 
-    // A wait too long for the clock is no bound.
-    let wait = request.wait.unwrap_or(default_wait);
-    let deadline = Instant::now().checked_add(wait);
+    let deadline = Deadline::after(request.wait.unwrap_or(default_wait));
     let mut answers = vec![Registration::New; request.messages.len()];
     let mut guard = request.guard;
     for position in order {
-        let left = deadline.map_or(wait, |at| at.saturating_duration_since(Instant::now()));
-        let single = Register::new(request.consumer, &request.messages[position]).wait(left).guard(guard);
+        let single =
+            Register::new(request.consumer, &request.messages[position]).wait(deadline.left()).guard(guard);
         answers[position] = store.register_if_new(tx, &single).await?;
         guard = guard.after();
     }

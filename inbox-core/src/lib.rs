@@ -15,12 +15,14 @@
 //! Rule numbers (R1 to R18) are those of `docs/contract.md` in the project's repository.
 
 mod batch;
+mod deadline;
 mod error;
 mod fingerprint;
 mod guarded;
 mod handler;
 mod inbox;
 mod message;
+mod own_task;
 mod process;
 mod process_batch;
 
@@ -33,12 +35,14 @@ mod store;
 /// The traits are async; implementors need this attribute.
 pub use async_trait::async_trait;
 pub use batch::{BatchPlan, register_one_by_one};
+pub use deadline::Deadline;
 pub use error::{BoxError, Error, ErrorKind};
 pub use fingerprint::Fingerprint;
 pub use guarded::{GuardedTx, Registered};
 pub use handler::{BatchHandler, Handler};
 pub use inbox::Inbox;
 pub use message::{Consumer, EventType, Message, MessageId};
+pub use own_task::in_own_task;
 pub use process::Outcome;
 pub use process_batch::BatchOutcome;
 

@@ -1,12 +1,11 @@
 //! Registering a batch: multi-row inserts, and a read of the originals if any are needed.
 
-use inbox_core::{BatchPlan, Error, Guard, Message, RegisterBatch, Registration};
+use inbox_core::{BatchPlan, Deadline, Error, Guard, Message, RegisterBatch, Registration};
 use sqlx::MySqlConnection;
 
 use crate::mark::Mark;
 use crate::register::{PAIRS, row, run_bounded};
 use crate::statements::IDS;
-use crate::wait::Wait;
 use crate::{MySqlStore, original, transaction};
 
 /// How many rows one statement inserts: at the longest, 1.4 MB of text, under a third of the lowest
@@ -20,7 +19,7 @@ pub(crate) async fn register_batch(
     request: &RegisterBatch<'_>,
 ) -> Result<Vec<Registration>, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
-    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    let wait = Deadline::after(request.wait.unwrap_or(store.wait()));
     let mut plan = BatchPlan::new(request.messages);
     let mut guard = request.guard;
     for chunk in plan.distinct().to_vec().chunks(ROWS) {
@@ -58,7 +57,7 @@ async fn insert(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
     request: &RegisterBatch<'_>,
-    wait: &Wait,
+    wait: &Deadline,
     guard: Guard,
     messages: &[&Message],
 ) -> Result<Inserted, Error> {
@@ -77,7 +76,7 @@ async fn look(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
     request: &RegisterBatch<'_>,
-    wait: &Wait,
+    wait: &Deadline,
     inserted: &Inserted,
     messages: &[&Message],
     plan: &mut BatchPlan<'_>,

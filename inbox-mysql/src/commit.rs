@@ -7,11 +7,11 @@ use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
 use crate::script::{Failed, Script};
 use crate::statements::IDS;
+use crate::transaction::{COMMIT, ROLLBACK};
 use crate::{MySqlStore, errors, guard, transaction};
 
-/// Without what `completion_type` would add.
-const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
-const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
+/// How often a script that ends a transaction is run: once more after a late error.
+const RUNS: usize = 2;
 
 impl<'c> Transactional<Transaction<'c, MySql>> for MySqlStore {
     /// Sets the guard's savepoint: one round trip.
@@ -80,12 +80,7 @@ const END_OF_LOST: Duration = Duration::from_secs(5);
 /// it, so it would go back into the pool open.
 async fn end_lost(mut tx: Transaction<'_, MySql>, doing: String) -> Error {
     let end = async {
-        // Where an error of an earlier statement is still to be read, nothing was sent.
-        for _ in 0..3 {
-            if Script::new().then(ROLLBACK).run(&mut tx).await.is_ok() {
-                break;
-            }
-        }
+        let _ = Script::new().then(ROLLBACK).run_past_late_errors(&mut tx, 3).await;
     };
     let _ = tokio::time::timeout(END_OF_LOST, end).await;
     transaction::lost(doing)
@@ -99,7 +94,8 @@ async fn commit_outermost(
     let doing = || request.doing("commit");
     prove_all_but_the_last(store, &mut tx, &request, doing).await?;
     let script = Script::new().then(guard::check(1)).then_some(prove_the_last(store, &request)).then(COMMIT);
-    run_past_a_late_error(&mut tx, &script)
+    script
+        .run_past_late_errors(&mut tx, RUNS)
         .await
         .map_err(|failed| end_error(failed, doing(), errors::commit_error))
     // The driver's own ROLLBACK, which the drop sends with the connection's next use, finds nothing open.
@@ -115,7 +111,8 @@ async fn release_savepoint(
     let doing = || request.doing("commit");
     prove_all_but_the_last(store, &mut tx, &request, doing).await?;
     let script = Script::new().then(guard::check(depth)).then_some(prove_the_last(store, &request));
-    run_past_a_late_error(&mut tx, &script)
+    script
+        .run_past_late_errors(&mut tx, RUNS)
         .await
         .map_err(|failed| end_error(failed, doing(), errors::error))?;
     tx.commit().await.map_err(|source| errors::error(doing(), source))
@@ -136,7 +133,7 @@ async fn roll_back_outermost(
 ) -> Result<(), Error> {
     let doing = || request.doing("roll back");
     let script = Script::new().then(guard::check(1)).then(ROLLBACK);
-    match run_past_a_late_error(&mut tx, &script).await {
+    match script.run_past_late_errors(&mut tx, RUNS).await {
         Ok(()) => Ok(()),
         Err(failed) if failed.is(0, guard::GONE) => {
             let committed = any_committed(store, &mut tx, &request).await;
@@ -159,11 +156,7 @@ async fn any_committed(
     conn: &mut MySqlConnection,
     request: &End<'_>,
 ) -> Result<bool, sqlx::Error> {
-    let begin = Script::new()
-        .then(ROLLBACK)
-        .then("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        .then("START TRANSACTION READ ONLY");
-    begin.run(conn).await.map_err(Failed::into_source)?;
+    transaction::begin_reading().run(conn).await.map_err(Failed::into_source)?;
     let found = find_committed(store, conn, request).await;
     Script::new().then(ROLLBACK).run(conn).await.map_err(Failed::into_source)?;
     found
@@ -196,7 +189,8 @@ async fn prove_all_but_the_last(
     let chunks = ids.chunks(IDS);
     for chunk in chunks.clone().take(chunks.len().saturating_sub(1)) {
         let script = Script::new().then(store.statements().prove(request.consumer, chunk));
-        run_past_a_late_error(conn, &script)
+        script
+            .run_past_late_errors(conn, RUNS)
             .await
             .map_err(|failed| end_error(failed, doing(), errors::error))?;
     }
@@ -212,17 +206,6 @@ fn texts(ids: &[MessageId]) -> Vec<&str> {
     ids.iter().map(MessageId::as_str).collect()
 }
 
-impl Failed {
-    /// Whether the error may be an earlier statement's: sqlx reports the error of a statement that
-    /// was given up (a timeout around it) as the next one's, and then the next one was not sent.
-    ///
-    /// Any error of the first statement may. If it was its own, nothing after it was begun, so that
-    /// running the script again is safe, and gives the same.
-    fn may_be_late(&self) -> bool {
-        self.at == 0 && errors::number(&self.source).is_some() && !errors::is_end_of_session(&self.source)
-    }
-}
-
 /// The error of a script that checks the guard or proves registrations.
 fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -> Error) -> Error {
     match errors::number(&failed.source) {
@@ -231,13 +214,5 @@ fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -
             .with_detail("a registration made in it is gone: rolled back to a savepoint, or deleted")
             .with_source(failed.source),
         _ => otherwise(doing, failed.source),
-    }
-}
-
-/// Runs a script; once more where it was not sent because of a late error.
-async fn run_past_a_late_error(conn: &mut MySqlConnection, script: &Script) -> Result<(), Failed> {
-    match script.run(conn).await {
-        Err(late) if late.may_be_late() => script.run(conn).await.map(drop),
-        answer => answer.map(drop),
     }
 }

@@ -1,9 +1,7 @@
 //! Which kind an error of MySQL, MariaDB or sqlx is: decided by number, never by text (R13).
 
-use inbox_core::{Error, ErrorKind};
+use inbox_core::{Deadline, Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
-
-use crate::wait::Wait;
 
 /// MariaDB's max_statement_time exceeded.
 const STATEMENT_TIMEOUT: u16 = 1969;
@@ -129,14 +127,14 @@ pub(crate) fn error(doing: impl Into<String>, source: sqlx::Error) -> Error {
 }
 
 /// The same of a statement whose waits were bounded by `wait`.
-pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+pub(crate) fn error_within(wait: &Deadline, doing: impl Into<String>, source: sqlx::Error) -> Error {
     let ours = number(&source) == Some(STATEMENT_TIMEOUT);
     let kind = if ours { ErrorKind::Busy } else { kind_of(&source) };
     with_detail(kind, doing, source, Some(wait))
 }
 
 /// The same of a statement that a side connection ended at the bound.
-pub(crate) fn error_past(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+pub(crate) fn error_past(wait: &Deadline, doing: impl Into<String>, source: sqlx::Error) -> Error {
     match number(&source) {
         Some(INTERRUPTED) => with_detail(ErrorKind::Busy, doing, source, Some(wait)),
         _ => error_within(wait, doing, source),
@@ -149,9 +147,14 @@ pub(crate) fn commit_error(doing: impl Into<String>, source: sqlx::Error) -> Err
     with_detail(kind, doing, source, None)
 }
 
-fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, wait: Option<&Wait>) -> Error {
+fn with_detail(
+    kind: ErrorKind,
+    doing: impl Into<String>,
+    source: sqlx::Error,
+    wait: Option<&Deadline>,
+) -> Error {
     let detail = match kind {
-        ErrorKind::Busy => wait.map(Wait::describe),
+        ErrorKind::Busy => wait.map(Deadline::describe),
         ErrorKind::Schema => Some(remedy(&source).to_owned()),
         ErrorKind::Unavailable => refused_login(&source).map(str::to_owned),
         _ => None,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use inbox_core::{Consumer, Error, ErrorKind, Fingerprint, Guard, Message, Register, Registration};
+use inbox_core::{Consumer, Deadline, Error, ErrorKind, Fingerprint, Guard, Message, Register, Registration};
 use sqlx::MySqlConnection;
 
 use crate::dialect::Dialect;
 use crate::mark::Mark;
 use crate::script::{Answer, Script};
-use crate::wait::{RESTORE, Wait};
+use crate::wait::{self, RESTORE};
 use crate::{MySqlStore, errors, guard, literal, original, side, transaction};
 
 /// How often the pair of insert and look is made: once more, since a purge may lie between the two (R8).
@@ -22,7 +22,7 @@ pub(crate) async fn register_if_new(
 ) -> Result<Registration, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
     let doing = || request.doing();
-    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    let wait = Deadline::after(request.wait.unwrap_or(store.wait()));
     let row = row(request.consumer, request.message, &Mark::new().literal());
     let insert = store.statements().register(std::slice::from_ref(&row));
     let id = request.message.id().as_str();
@@ -58,7 +58,7 @@ pub(crate) fn row(consumer: &Consumer, message: &Message, mark: &str) -> String 
 pub(crate) async fn run_bounded(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
-    wait: &Wait,
+    wait: &Deadline,
     guard: Guard,
     statement: String,
     doing: impl Fn() -> String,
@@ -67,11 +67,10 @@ pub(crate) async fn run_bounded(
     let side = store.side().filter(|_| dialect == Dialect::MySql);
     let opening = guard::opening(guard, transaction::depth(conn)).then_some(side.map(|_| side::WHO));
     let who = opening.len().saturating_sub(1);
-    let at = Wait::answer_at(dialect, opening.len());
     let spare = side.map_or(Duration::ZERO, |_| side::SPARE);
-    let script = wait.bound(dialect, spare, opening, statement);
+    let (script, at) = wait::bounded(wait, dialect, spare, opening, statement);
     let (answers, killed) = match side {
-        Some(side) => side::run(side, conn, &script, (who, at), wait.deadline()).await,
+        Some(side) => side::run(side, conn, &script, (who, at), wait::end(wait)).await,
         None => (script.run(conn).await, false),
     };
     match answers {

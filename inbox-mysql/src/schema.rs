@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use inbox_core::{Error, ErrorKind, TableName};
+use inbox_core::{Deadline, Error, ErrorKind, TableName};
 use sqlx::{MySqlConnection, Row};
 
 use crate::script::{Failed, Script};
 use crate::statements::{quoted, without_comments};
-use crate::wait::Wait;
-use crate::{MySqlStore, errors};
+use crate::{MySqlStore, errors, transaction, wait};
 
 /// The version of the schema that [`ddl`] makes. The table's comment carries it: `inbox schema 1`.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -116,7 +115,7 @@ impl MySqlStore {
     /// `Busy` past the wait; `Unavailable`, or what the server reports.
     pub async fn create_schema(&self) -> Result<(), Error> {
         let doing = format!("create the inbox table {}", self.table());
-        let wait = Wait::start(self.wait());
+        let wait = Deadline::after(self.wait());
         let mut conn = self.pool().acquire().await.map_err(|source| unconnected(&doing, source))?;
         // Its session's settings go with it, however this ends, and so does what DDL may have left.
         conn.close_on_drop();
@@ -135,12 +134,16 @@ impl MySqlStore {
         self.verify_on(&mut conn, &doing).await.map(drop)
     }
 
-    async fn look_for_table(&self, conn: &mut MySqlConnection, wait: &Wait) -> Result<Exists, sqlx::Error> {
+    async fn look_for_table(
+        &self,
+        conn: &mut MySqlConnection,
+        wait: &Deadline,
+    ) -> Result<Exists, sqlx::Error> {
         let look = without_comments(include_str!("sql/exists.sql"))
             .replace("{schema}", self.table().schema().as_str())
             .replace("{table}", self.table().table().as_str());
         // What somebody left open on the connection would be committed by DDL.
-        let script = Script::new().then("ROLLBACK AND NO CHAIN NO RELEASE").then(bound(wait)).then(look);
+        let script = Script::new().then(transaction::ROLLBACK).then(bound(wait)).then(look);
         let answers = script.run(conn).await.map_err(Failed::into_source)?;
         let row = answers[2].rows.first().ok_or(sqlx::Error::RowNotFound)?;
         Ok(Exists { database: row.try_get::<i64, _>(0)? != 0, table: row.try_get::<i64, _>(1)? != 0 })
@@ -150,7 +153,7 @@ impl MySqlStore {
         &self,
         conn: &mut MySqlConnection,
         exists: Exists,
-        wait: &Wait,
+        wait: &Deadline,
     ) -> Result<(), sqlx::Error> {
         // CREATE DATABASE needs a right on it, IF NOT EXISTS or not.
         if !exists.database {
@@ -165,8 +168,8 @@ impl MySqlStore {
 }
 
 /// Bounds the waits of the session for the locks that DDL takes.
-fn bound(wait: &Wait) -> String {
-    let seconds = wait.seconds_left();
+fn bound(wait: &Deadline) -> String {
+    let seconds = wait::seconds_left(wait);
     format!("SET SESSION lock_wait_timeout = {seconds}, SESSION innodb_lock_wait_timeout = {seconds}")
 }
 

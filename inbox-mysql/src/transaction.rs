@@ -4,6 +4,22 @@ use inbox_core::{Error, ErrorKind};
 use sqlx::{Database, MySql, MySqlConnection};
 use sqlx_core::transaction::TransactionManager;
 
+use crate::script::Script;
+
+/// Without what `completion_type` would add.
+pub(crate) const COMMIT: &str = "COMMIT AND NO CHAIN NO RELEASE";
+pub(crate) const ROLLBACK: &str = "ROLLBACK AND NO CHAIN NO RELEASE";
+
+/// Begins a transaction that sees committed rows only, whatever the session's own level.
+///
+/// ROLLBACK first, since START TRANSACTION would *commit* what somebody left open on the connection.
+pub(crate) fn begin_reading() -> Script {
+    Script::new()
+        .then(ROLLBACK)
+        .then("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        .then("START TRANSACTION READ ONLY")
+}
+
 type Manager = <MySql as Database>::TransactionManager;
 
 /// How many transactions sqlx believes to be open on a connection, one inside the other: 0 is none,

@@ -1,16 +1,11 @@
-//! [`Wait`]: one bound for all the waits of a call (R6).
+//! What is left of a wait, as MySQL and MariaDB take it (R6).
 
 use std::time::{Duration, Instant};
 
+use inbox_core::Deadline;
+
 use crate::dialect::Dialect;
 use crate::script::Script;
-
-/// How long a call may still wait for other transactions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
-    bound: Duration,
-    started: Instant,
-}
 
 /// A limit on the whole statement must leave time to run one that waits for nobody.
 const SHORTEST_STATEMENT: Duration = Duration::from_millis(50);
@@ -18,60 +13,36 @@ const SHORTEST_STATEMENT: Duration = Duration::from_millis(50);
 /// The longest lock wait that both servers take, in seconds.
 const LONGEST: u64 = 100_000_000;
 
-impl Wait {
-    /// Starts counting.
-    pub(crate) fn start(bound: Duration) -> Self {
-        Self { bound, started: Instant::now() }
+/// Adds a statement to a script with the bound of what is left; answers where it stands. The session's settings are as before once the script is done.
+///
+/// MariaDB has a form of statement for that. MySQL counts in whole seconds, from one, in a
+/// setting of the session, whose value stays in a variable meanwhile: one that is found there was
+/// left by a call that failed or was given up, and is the right one to restore.
+///
+/// `spare` is added for who ends the wait himself, and has the server's bound for the worst case.
+pub(crate) fn bounded(
+    wait: &Deadline,
+    dialect: Dialect,
+    spare: Duration,
+    script: Script,
+    statement: String,
+) -> (Script, usize) {
+    let left = wait.left().saturating_add(spare);
+    let before = script.len();
+    match dialect {
+        Dialect::MariaDb => (script.then(format!("{}{statement}", for_statement(left))), before),
+        Dialect::MySql => (script.then(set_session(left)).then(statement).then(RESTORE), before + 1),
     }
+}
 
-    /// Adds statements to a script, and to each the bound of what is left. The session's settings
-    /// are as before once the script is done.
-    ///
-    /// MariaDB has a form of statement for that. MySQL counts in whole seconds, from one, in a
-    /// setting of the session, whose value stays in a variable meanwhile: one that is found there was
-    /// left by a call that failed or was given up, and is the right one to restore.
-    ///
-    /// `spare` is added for who ends the wait himself, and has the server's bound for the worst case.
-    pub(crate) fn bound(
-        &self,
-        dialect: Dialect,
-        spare: Duration,
-        script: Script,
-        statement: String,
-    ) -> Script {
-        let left = self.left().saturating_add(spare);
-        match dialect {
-            Dialect::MariaDb => script.then(format!("{}{statement}", for_statement(left))),
-            Dialect::MySql => script.then(set_session(left)).then(statement).then(RESTORE),
-        }
-    }
+/// When a statement is ended from a side connection; None beyond what a clock counts.
+pub(crate) fn end(wait: &Deadline) -> Option<Instant> {
+    wait.started().checked_add(wait.bound().max(SHORTEST_STATEMENT))
+}
 
-    /// Where the bounded statement's answer stands, in a script that was this long before.
-    pub(crate) fn answer_at(dialect: Dialect, before: usize) -> usize {
-        match dialect {
-            Dialect::MariaDb => before,
-            Dialect::MySql => before + 1,
-        }
-    }
-
-    /// When a statement is ended from a side connection; None beyond what a clock counts.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.started.checked_add(self.bound.max(SHORTEST_STATEMENT))
-    }
-
-    fn left(&self) -> Duration {
-        self.bound.saturating_sub(self.started.elapsed())
-    }
-
-    /// What is left, for settings in whole seconds, of which MySQL's start at one.
-    pub(crate) fn seconds_left(&self) -> u64 {
-        whole_seconds(self.left()).clamp(1, 31_536_000)
-    }
-
-    /// For the text of an error.
-    pub(crate) fn describe(&self) -> String {
-        format!("the bound of the wait is {:?}", self.bound)
-    }
+/// What is left, for settings in whole seconds, of which MySQL's start at one.
+pub(crate) fn seconds_left(wait: &Deadline) -> u64 {
+    whole_seconds(wait.left()).clamp(1, 31_536_000)
 }
 
 /// Restores MySQL's setting; after an error the script has not come to it.

@@ -1,9 +1,9 @@
 //! What an operator does, each call in a transaction of its own.
 
 use async_trait::async_trait;
-use inbox_core::{Administer, Consumer, Error, MessageId, Original};
+use inbox_core::{Administer, Consumer, Deadline, Error, MessageId, Original};
 
-use crate::wait::Wait;
+use crate::wait::lock_timeout;
 use crate::{PostgresStore, begin, errors, original};
 
 #[async_trait]
@@ -20,12 +20,12 @@ impl Administer for PostgresStore {
     async fn forget(&self, consumer: &Consumer, id: &MessageId) -> Result<bool, Error> {
         let doing = || format!("forget message {:?} of consumer {:?}", id.as_str(), consumer.as_str());
         let mut tx = begin::begin(self.pool(), &doing()).await?;
-        let wait = Wait::start(self.wait());
+        let wait = Deadline::after(self.wait());
         let deleted = sqlx::query(self.statements().forget.sql())
             .persistent(self.prepared())
             .bind(consumer.as_str())
             .bind(id.as_str())
-            .bind(wait.lock_timeout())
+            .bind(lock_timeout(&wait))
             .execute(&mut *tx)
             .await
             .map_err(|source| errors::error_within(&wait, doing(), source))?;

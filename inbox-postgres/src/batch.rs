@@ -1,9 +1,9 @@
 //! Registering a batch: one statement for the inserts, and one for the originals if any are needed.
 
-use inbox_core::{BatchPlan, Error, Message, RegisterBatch, Registration};
+use inbox_core::{BatchPlan, Deadline, Error, Message, RegisterBatch, Registration};
 use sqlx::PgConnection;
 
-use crate::wait::Wait;
+use crate::wait::left_ms;
 use crate::{PostgresStore, errors, guard, original, transaction};
 
 /// How often the pair of insert and look is made: once more, since a purge may lie between the two (R8).
@@ -16,7 +16,7 @@ pub(crate) async fn register_batch(
     request: &RegisterBatch<'_>,
 ) -> Result<Vec<Registration>, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
-    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    let wait = Deadline::after(request.wait.unwrap_or(store.wait()));
     let mut plan = BatchPlan::new(request.messages);
     let mut open = plan.distinct().to_vec();
     for _ in 0..PAIRS {
@@ -45,7 +45,7 @@ async fn insert(
     conn: &mut PgConnection,
     request: &RegisterBatch<'_>,
     messages: &[&Message],
-    wait: &Wait,
+    wait: &Deadline,
 ) -> Result<Vec<String>, Error> {
     let ids: Vec<&str> = messages.iter().map(|message| message.id().as_str()).collect();
     let event_types: Vec<&str> = messages.iter().map(|message| message.event_type().as_str()).collect();
@@ -59,7 +59,7 @@ async fn insert(
         .bind(ids)
         .bind(event_types)
         .bind(fingerprints)
-        .bind(i64::from(wait.left_ms()))
+        .bind(i64::from(left_ms(wait)))
         .bind(request.guard.is_guarded().then(|| guard::setting(transaction::depth(conn))))
         .fetch_one(conn)
         .await

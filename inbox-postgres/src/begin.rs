@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use inbox_core::{Begin, Error, ErrorKind};
+use inbox_core::{Begin, Error, ErrorKind, in_own_task};
 use sqlx::{PgPool, Postgres, Transaction};
-use tracing::Instrument;
 
 use crate::{PostgresStore, errors, transaction};
 
@@ -19,19 +18,11 @@ impl Begin for PostgresStore {
     }
 }
 
-/// Begins in a task of its own: sqlx 0.9 leaks an open transaction into the pool where `begin` is
-/// cancelled between sending BEGIN and reading its answer. A task whose caller has gone finishes,
-/// and drops the transaction.
+/// Begins, also where the caller goes away meanwhile.
 pub(crate) async fn begin(pool: &PgPool, doing: &str) -> Result<Transaction<'static, Postgres>, Error> {
     let pool = pool.clone();
-    let task = tokio::spawn(async move { begin_past_leftovers(&pool).await }.in_current_span());
-    match task.await {
-        Ok(begun) => outermost(begun.map_err(|source| errors::begin_error(doing, source))?, doing),
-        Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-        Err(failed) => Err(Error::new(ErrorKind::Unavailable, doing)
-            .with_detail("the runtime is shutting down")
-            .with_source(failed)),
-    }
+    let begun = in_own_task(doing, async move { begin_past_leftovers(&pool).await }).await?;
+    outermost(begun.map_err(|source| errors::begin_error(doing, source))?, doing)
 }
 
 /// Begins, also where a raw BEGIN was left on a connection and its transaction has failed.

@@ -1,9 +1,7 @@
 //! Which kind an error of PostgreSQL or sqlx is: decided by code, never by text (R13).
 
-use inbox_core::{Error, ErrorKind};
+use inbox_core::{Deadline, Error, ErrorKind};
 use sqlx::error::DatabaseError;
-
-use crate::wait::Wait;
 
 /// in_failed_sql_transaction: an earlier error aborted the transaction.
 pub(crate) const ABORTED: &str = "25P02";
@@ -106,7 +104,7 @@ pub(crate) fn error(doing: impl Into<String>, source: sqlx::Error) -> Error {
 }
 
 /// The same of a call that waits for other transactions no longer than `wait`.
-pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+pub(crate) fn error_within(wait: &Deadline, doing: impl Into<String>, source: sqlx::Error) -> Error {
     with_detail(kind_of(&source), doing, source, Some(wait))
 }
 
@@ -115,7 +113,7 @@ pub(crate) fn error_within(wait: &Wait, doing: impl Into<String>, source: sqlx::
 /// While REINDEX CONCURRENTLY swaps the key's index, ON CONFLICT may meet a row in one that it does
 /// not arbitrate on and fails with 23505. No other unique index passes `verify`, so the next run
 /// will find the row: a unique violation is a passing one here, and nowhere else.
-pub(crate) fn register_error(wait: &Wait, doing: impl Into<String>, source: sqlx::Error) -> Error {
+pub(crate) fn register_error(wait: &Deadline, doing: impl Into<String>, source: sqlx::Error) -> Error {
     let kind = if has_code(&source, NOT_UNIQUE) { ErrorKind::Retryable } else { kind_of(&source) };
     with_detail(kind, doing, source, Some(wait))
 }
@@ -134,9 +132,14 @@ pub(crate) fn commit_error(doing: impl Into<String>, source: sqlx::Error) -> Err
     with_detail(kind_at_commit(&source), doing, source, None)
 }
 
-fn with_detail(kind: ErrorKind, doing: impl Into<String>, source: sqlx::Error, wait: Option<&Wait>) -> Error {
+fn with_detail(
+    kind: ErrorKind,
+    doing: impl Into<String>,
+    source: sqlx::Error,
+    wait: Option<&Deadline>,
+) -> Error {
     let detail = match kind {
-        ErrorKind::Busy => wait.map(Wait::describe),
+        ErrorKind::Busy => wait.map(Deadline::describe),
         ErrorKind::Schema => Some(remedy(&source).to_owned()),
         ErrorKind::Unavailable => refused_login(&source).map(str::to_owned),
         _ => None,

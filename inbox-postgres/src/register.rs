@@ -1,10 +1,10 @@
 //! Registering one message: `sql/register.sql`, run again where it proves nothing.
 
-use inbox_core::{Error, ErrorKind, Original, Register, Registration};
+use inbox_core::{Deadline, Error, ErrorKind, Original, Register, Registration};
 use sqlx::PgConnection;
 
 use crate::original::OriginalRow;
-use crate::wait::Wait;
+use crate::wait::lock_timeout;
 use crate::{PostgresStore, errors, guard, transaction};
 
 /// How often the statement runs until an answer is given up (R8). The second run sees what the
@@ -18,7 +18,7 @@ pub(crate) async fn register_if_new(
     request: &Register<'_>,
 ) -> Result<Registration, Error> {
     transaction::refuse_lost(conn, || request.doing())?;
-    let wait = Wait::start(request.wait.unwrap_or(store.wait()));
+    let wait = Deadline::after(request.wait.unwrap_or(store.wait()));
     for _ in 0..RUNS {
         match insert(store, conn, request, &wait).await? {
             Inserted::New => return Ok(Registration::New),
@@ -44,7 +44,7 @@ async fn insert(
     store: &PostgresStore,
     conn: &mut PgConnection,
     request: &Register<'_>,
-    wait: &Wait,
+    wait: &Deadline,
 ) -> Result<Inserted, Error> {
     let message = request.message;
     let fingerprint = message.fingerprint();
@@ -55,7 +55,7 @@ async fn insert(
             .bind(message.id().as_str())
             .bind(message.event_type().as_str())
             .bind(fingerprint.as_ref().map(|fingerprint| fingerprint.as_bytes().as_slice()))
-            .bind(wait.lock_timeout())
+            .bind(lock_timeout(wait))
             .bind(request.guard.is_guarded().then(|| guard::setting(transaction::depth(conn))))
             .fetch_one(conn)
             .await

@@ -1,9 +1,9 @@
 //! The table: its DDL, the rights on it, and creating it (R15).
 
-use inbox_core::{Error, Identifier, TableName};
+use inbox_core::{Deadline, Error, Identifier, TableName};
 use sqlx::{AssertSqlSafe, PgConnection};
 
-use crate::wait::Wait;
+use crate::wait::lock_timeout;
 use crate::{PostgresStore, begin, errors, statements};
 
 /// The version of the schema that [`ddl`] makes. The table's comment carries it: `inbox schema 1`.
@@ -78,7 +78,7 @@ impl PostgresStore {
     /// `Busy` past the wait; `Unavailable`, or what the server reports.
     pub async fn create_schema(&self) -> Result<(), Error> {
         let doing = format!("create the inbox table {}", self.table());
-        let wait = Wait::start(self.wait());
+        let wait = Deadline::after(self.wait());
         let mut tx = begin::begin(self.pool(), &doing).await?;
         let exists = self.lock_and_look(&mut tx, &wait).await;
         let exists = exists.map_err(|source| errors::error_within(&wait, &*doing, source))?;
@@ -95,7 +95,7 @@ impl PostgresStore {
 
     /// Lets one session at a time go on: CREATE … IF NOT EXISTS is not safe in two at once, one gets
     /// a unique violation.
-    async fn lock_and_look(&self, conn: &mut PgConnection, wait: &Wait) -> Result<Exists, sqlx::Error> {
+    async fn lock_and_look(&self, conn: &mut PgConnection, wait: &Deadline) -> Result<Exists, sqlx::Error> {
         self.bound_waits(conn, wait).await?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
             .persistent(self.prepared())
@@ -111,7 +111,12 @@ impl PostgresStore {
         Ok(Exists { schema, table })
     }
 
-    async fn create(&self, conn: &mut PgConnection, exists: Exists, wait: &Wait) -> Result<(), sqlx::Error> {
+    async fn create(
+        &self,
+        conn: &mut PgConnection,
+        exists: Exists,
+        wait: &Deadline,
+    ) -> Result<(), sqlx::Error> {
         self.bound_waits(conn, wait).await?;
         let mut text = table_ddl(self.table());
         // CREATE SCHEMA needs a right on the database, IF NOT EXISTS or not.
@@ -123,10 +128,10 @@ impl PostgresStore {
     }
 
     /// Bounds each wait of the transaction by what is left.
-    async fn bound_waits(&self, conn: &mut PgConnection, wait: &Wait) -> Result<(), sqlx::Error> {
+    async fn bound_waits(&self, conn: &mut PgConnection, wait: &Deadline) -> Result<(), sqlx::Error> {
         sqlx::query("SELECT set_config('lock_timeout', $1, true)")
             .persistent(self.prepared())
-            .bind(wait.lock_timeout())
+            .bind(lock_timeout(wait))
             .execute(conn)
             .await
             .map(drop)

@@ -1,29 +1,6 @@
-//! The bounded wait (R6): how much of it is left, and what SQLite takes as one.
+//! The bounded wait as SQLite takes it (R6).
 
-use std::time::{Duration, Instant};
-
-/// One wait, shared by all that a call waits for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Deadline {
-    started: Instant,
-    wait: Duration,
-}
-
-impl Deadline {
-    pub(crate) fn after(wait: Duration) -> Self {
-        Self { started: Instant::now(), wait }
-    }
-
-    /// What is left of the wait; zero is "do not wait".
-    pub(crate) fn left(&self) -> Duration {
-        self.wait.saturating_sub(self.started.elapsed())
-    }
-
-    /// The whole wait.
-    pub(crate) fn wait(&self) -> Duration {
-        self.wait
-    }
-}
+use std::time::Duration;
 
 /// A busy timeout as SQLite takes it: whole milliseconds in a C `int`, about 24 days.
 ///
@@ -47,11 +24,5 @@ mod tests {
         ] {
             assert_eq!(busy_timeout_ms(wait), millis);
         }
-    }
-
-    #[test]
-    fn a_deadline_never_overflows() {
-        assert!(Deadline::after(Duration::MAX).left() > Duration::from_secs(1));
-        assert_eq!(Deadline::after(Duration::ZERO).left(), Duration::ZERO);
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use inbox_core::{Administer, Consumer, End, Error, MessageId, Original};
+use inbox_core::{Administer, Consumer, Deadline, End, Error, MessageId, Original};
 use rusqlite::params;
 
 use super::commit::commit_on;
@@ -12,7 +12,6 @@ use super::driver::read_original;
 use super::errors::{statement_error, to_error};
 use super::offload::offload;
 use super::store::SqliteStore;
-use crate::wait::Deadline;
 
 #[async_trait]
 impl Administer for SqliteStore {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use inbox_core::{Begin, Error};
+use inbox_core::{Begin, Deadline, Error};
 use rusqlite::Connection;
 
 use super::connections::{Lease, Missing};
@@ -12,7 +12,6 @@ use super::guard;
 use super::offload::offload;
 use super::store::SqliteStore;
 use super::tx::SqliteTx;
-use crate::wait::Deadline;
 
 /// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -39,7 +38,7 @@ impl SqliteStore {
             begin_on(lease.conn()).map_err(|error| lease.close_after_begin(error))?;
             // The whole bound anew: COMMIT is a call of its own, which waits for readers where the
             // journal is not a write-ahead log. What is left of begin's is nothing if begin waited.
-            super::wait::set_busy_timeout(lease.conn(), deadline.wait())?;
+            super::wait::set_busy_timeout(lease.conn(), deadline.bound())?;
             Ok(lease)
         })
         .await?

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use inbox_core::{
-    End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Outcome, Register, RegisterBatch,
-    Registration,
+    Deadline, End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Outcome, Register,
+    RegisterBatch, Registration,
 };
 use rusqlite::{Connection, DropBehavior, Transaction, TransactionBehavior, ffi};
 
@@ -17,7 +17,6 @@ use super::guard;
 use super::register::register;
 use super::store::SqliteStore;
 use super::wait::BoundedWait;
-use crate::wait::Deadline;
 
 /// The blocking calls of an inbox on SQLite. Of the store they use the table's name and the wait;
 /// its connections stay unopened, or serve async code on the same file at the same time.
@@ -305,7 +304,7 @@ fn roll_back_after<T, E>(error: E, tx: BlockingTx<'_>) -> Result<Result<T, E>, E
 fn begin_immediate(conn: &mut Connection, deadline: Deadline) -> rusqlite::Result<Transaction<'_>> {
     const LONGEST_PAUSE: Duration = Duration::from_millis(25);
     let conn: &Connection = conn;
-    let bounded = BoundedWait::new(conn, deadline.wait())?;
+    let bounded = BoundedWait::new(conn, deadline.bound())?;
     let mut pause = Duration::from_millis(1);
     loop {
         let begun = Transaction::new_unchecked(conn, TransactionBehavior::Immediate);

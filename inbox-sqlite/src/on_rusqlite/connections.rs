@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use inbox_core::Deadline;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::errors::{extended_code, primary_code, raise};
 use super::file_id::FileId;
 use super::wait::set_busy_timeout;
-use crate::wait::Deadline;
 
 /// The connections of one store, shared by its clones.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Seat {
             Some(permit) => Ok(Turn { seat: Arc::clone(self), permit }),
             None => Err(raise(
                 ffi::SQLITE_BUSY,
-                format!("waited {:?} for another transaction of this store", deadline.wait()),
+                format!("waited {:?} for another transaction of this store", deadline.bound()),
             )),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inbox_core::{Error, TableName};
+use inbox_core::{Deadline, Error, TableName};
 use rusqlite::Connection;
 
 use super::connections::Missing;
@@ -12,7 +12,6 @@ use super::offload::offload;
 use super::store::SqliteStore;
 use crate::schema::{create_in_transaction, creating};
 use crate::statements::Statements;
-use crate::wait::Deadline;
 
 /// Creates the table on a connection of yours, as [`SqliteStore::create_schema`] does.
 ///

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use inbox_core::{
-    Capabilities, DEFAULT_WAIT, Error, ErrorKind, InboxStore, Register, RegisterBatch, Registration,
-    TableName, Waits,
+    Capabilities, DEFAULT_WAIT, Deadline, Error, ErrorKind, InboxStore, Register, RegisterBatch,
+    Registration, TableName, Waits,
 };
 use rusqlite::{Connection, ffi};
 
@@ -18,7 +18,6 @@ use super::offload::offload;
 use super::register::register;
 use super::tx::SqliteTx;
 use crate::statements::Statements;
-use crate::wait::Deadline;
 
 /// The inbox's table in one SQLite database, and the connections to it.
 ///

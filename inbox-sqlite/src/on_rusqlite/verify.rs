@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use inbox_core::{Error, SchemaReport, TableName};
+use inbox_core::{Deadline, Error, SchemaReport, TableName};
 use rusqlite::Connection;
 
 use super::connections::Missing;
@@ -11,7 +11,6 @@ use super::errors::to_error;
 use super::offload::offload;
 use super::store::SqliteStore;
 use crate::verify::{inspect, verifying};
-use crate::wait::Deadline;
 
 impl SqliteStore {
     /// Checks that the table, the database and the writer's connection keep the contract, and says

@@ -1,14 +1,13 @@
 //! What an operator does: look for a registration, forget one on purpose.
 
 use async_trait::async_trait;
-use inbox_core::{Administer, Consumer, Error, MessageId, Original};
+use inbox_core::{Administer, Consumer, Deadline, Error, MessageId, Original};
 use sqlx::AssertSqlSafe;
 
 use super::errors::commit_error;
 use super::store::SqlxSqliteStore;
 use crate::driver::Driver as _;
 use crate::errors::statement_error;
-use crate::wait::Deadline;
 
 #[async_trait]
 impl Administer for SqlxSqliteStore {

@@ -3,20 +3,19 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use inbox_core::{Begin, Error, ErrorKind};
+use inbox_core::{Begin, Deadline, Error, ErrorKind, in_own_task};
 use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{Sqlite, SqliteConnection};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _, Transaction};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tracing::Instrument;
 
 use super::store::SqlxSqliteStore;
 use super::transaction::{depth, end_all};
 use crate::driver::Driver as _;
 use crate::errors::{self, DriverError as _, to_error};
 use crate::guard;
-use crate::wait::{Deadline, busy_timeout_ms};
+use crate::wait::busy_timeout_ms;
 
 /// IMMEDIATE, since a transaction that reads first cannot wait for the writer later (B51).
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -47,13 +46,7 @@ impl SqlxSqliteStore {
             let doing = doing.clone();
             async move { store.begin_in_turn(deadline, &doing).await }
         };
-        match tokio::spawn(begin.in_current_span()).await {
-            Ok(begun) => begun,
-            Err(failed) if failed.is_panic() => std::panic::resume_unwind(failed.into_panic()),
-            Err(failed) => Err(Error::new(ErrorKind::Unavailable, doing)
-                .with_detail("the runtime is shutting down")
-                .with_source(failed)),
-        }
+        in_own_task(&doing, begin).await?
     }
 
     async fn begin_in_turn(
@@ -102,7 +95,7 @@ impl SqlxSqliteStore {
 }
 
 fn busy(doing: &str, deadline: Deadline, for_what: &str) -> Error {
-    Error::new(ErrorKind::Busy, doing).with_detail(format!("waited {:?} {for_what}", deadline.wait()))
+    Error::new(ErrorKind::Busy, doing).with_detail(format!("waited {:?} {for_what}", deadline.bound()))
 }
 
 /// Ends what was left open on a connection: a raw BEGIN, a leaked transaction, or one that SQLite has
