@@ -82,6 +82,8 @@ const FAILED_COMMIT: u16 = 1180;
 /// | 3572 | 1205 | yes | `NOWAIT` in a handler |
 /// | 3024 | | yes | `max_execution_time` in a handler |
 /// | 1040 | yes | yes | a server with all its `max_connections` |
+/// | 1045 | yes | yes | an account with another password |
+/// | 1412 | yes | yes | a table that was altered since the snapshot, read in a handler |
 /// | 1226 | yes | yes | an account with all its `MAX_USER_CONNECTIONS` |
 /// | 1290 | yes | yes | `read_only`, while registering and at commit |
 /// | 1053 | closes | yes | `SHUTDOWN` while a registration waits |
@@ -95,7 +97,7 @@ const FAILED_COMMIT: u16 = 1180;
 ///
 /// The others are only mapped, since no server of the tests raises them: 3101 (group replication),
 /// 1047 (Galera), 1836 (`innodb_read_only`, for which a server needs data that another one made), 1203
-/// (`max_user_connections` of the server), 1180 (a failure within the commit), and those of a broken
+/// (`max_user_connections` of the server), 1698 (an account without passwords), 1180 (a failure within the commit), and those of a broken
 /// network.
 pub fn kind_of(error: &sqlx::Error) -> ErrorKind {
     match error {

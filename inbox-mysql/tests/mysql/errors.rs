@@ -23,8 +23,10 @@ on_each_server![
     r13_a_session_that_was_ended_is_unavailable,
     r13_a_session_that_was_ended_while_it_waits_is_unavailable,
     r13_no_connection_is_unavailable,
+    r13_a_refused_login_is_unavailable,
     r13_an_account_that_has_all_its_connections_is_unavailable,
     r13_a_read_only_transaction_is_of_kind_backend,
+    r13_a_table_altered_since_the_snapshot_is_retryable,
     a_handlers_own_errors_are_told_apart,
 ];
 
@@ -275,6 +277,16 @@ async fn r13_no_connection_is_unavailable(stand: Stand) {
     assert_eq!(kind(MySqlStore::open(nobody).await), ErrorKind::Unavailable);
 }
 
+/// Redelivered, not parked: the message is not to blame.
+async fn r13_a_refused_login_is_unavailable(stand: Stand) {
+    let (options, account) = stand.account("IDENTIFIED BY 'secret'").await;
+    let (_, inbox) = inbox_on(options, 1);
+    let error = inbox.begin().await.unwrap_err();
+    assert_eq!((error.kind(), source_number(&error)), (ErrorKind::Unavailable, Some(1045)), "{error}");
+    assert!(error.to_string().contains("check user, password and host"), "{error}");
+    stand.sql(&format!("DROP USER {account}")).await;
+}
+
 async fn r13_an_account_that_has_all_its_connections_is_unavailable(stand: Stand) {
     let (options, account) = stand.account("WITH MAX_USER_CONNECTIONS 1").await;
     stand.sql(&format!("GRANT SELECT ON {}.effect TO {account}", stand.database.name())).await;
@@ -301,6 +313,14 @@ async fn r13_a_read_only_transaction_is_of_kind_backend(stand: Stand) {
         try_run(&mut tx, "INSERT INTO effect VALUES ('after')").await.unwrap_err();
     }
     assert_eq!(stand.committed().await, (0, 0));
+}
+
+async fn r13_a_table_altered_since_the_snapshot_is_retryable(stand: Stand) {
+    let begin = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT";
+    let mut tx = stand.pool.begin_with(begin).await.unwrap();
+    stand.sql("ALTER TABLE effect ADD COLUMN more INT, ALGORITHM = COPY").await;
+    let error = try_run(&mut tx, "SELECT 1 FROM effect").await.unwrap_err();
+    assert_eq!(kind_and_number(&error), (ErrorKind::Retryable, Some(1412)));
 }
 
 async fn a_handlers_own_errors_are_told_apart(stand: Stand) {

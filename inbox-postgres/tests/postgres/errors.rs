@@ -132,6 +132,17 @@ async fn r13_no_connection_is_unavailable() {
     assert_eq!(kind(inbox_postgres::PostgresStore::open(nobody).await), ErrorKind::Unavailable);
 }
 
+/// Redelivered, not parked: the message is not to blame.
+#[tokio::test]
+async fn r13_a_refused_login_is_unavailable() {
+    let Some(stand) = Stand::new().await else { return };
+    let options = stand.pool.connect_options().as_ref().clone().username("inbox_nobody");
+    let pool = sqlx::postgres::PgPoolOptions::new().connect_lazy_with(options);
+    let error = inbox_postgres::PostgresStore::open(pool).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("check user, password and host"), "{error}");
+}
+
 #[tokio::test]
 async fn a_handlers_own_errors_are_told_apart() {
     let Some(stand) = Stand::new().await else { return };
