@@ -479,8 +479,9 @@ async fn r12_a_commit_after_a_statement_that_was_given_up_is_certain(stand: Stan
 async fn r12_a_prepared_statement_that_was_given_up_leads_to_no_false_commit(stand: Stand) {
     for sql in ["INSERT INTO effect VALUES ('e')", "SELECT id, id AS again FROM effect"] {
         let mut given_up = 0;
-        for polls in 0.. {
-            assert!(polls < 20, "{sql}: no commit was `Ok`, even after an answer");
+        for tries in 0.. {
+            assert!(tries < 40, "{sql}: no commit was `Ok`, even after an answer");
+            let polls = given_up;
             let commit = commit_after_polls(&stand, sql, polls).await;
             let (registered, effects) = stand.committed().await;
             assert_eq!(registered > 0, effects > 0, "{sql}, {polls} polls: {commit:?}, half of it was kept");
@@ -488,11 +489,16 @@ async fn r12_a_prepared_statement_that_was_given_up_leads_to_no_false_commit(sta
                 assert_eq!(registered, 1, "{sql}, {polls} polls: `Ok` of nothing");
             }
             stand.sql("DELETE FROM inbox; DELETE FROM effect").await;
-            if let Some((true, committed)) = commit {
-                committed.unwrap();
-                break;
+            match commit {
+                Some((true, committed)) => {
+                    committed.unwrap();
+                    // Now and then the answer is there at the first poll; then nothing was given up yet.
+                    if given_up > 0 {
+                        break;
+                    }
+                }
+                _ => given_up += 1,
             }
-            given_up += 1;
         }
         assert!(given_up > 0, "{sql}: it was answered at once, so that nothing was given up");
     }
