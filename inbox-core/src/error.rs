@@ -88,6 +88,7 @@ impl std::error::Error for Error {
 /// | `Aborted` | no | an earlier error in this transaction already condemned it | roll back, look at the earlier error |
 /// | `TransactionLost` | no | the transaction was ended behind our back; an effect may be committed | look in the handler for a swallowed deadlock, DDL, a raw COMMIT, a failed nested begin |
 /// | `UnknownOutcome` | yes | the connection was lost during COMMIT | run the message again: it is new or a duplicate |
+/// | `LeaseLost` | no | another worker has taken the kept message over, or it is settled; nothing was changed | write no effect; whoever has it handles it |
 /// | `Schema` | no | the table is missing, or cannot keep the contract | create or mend it |
 /// | `Unavailable` | yes | no connection, or the server is starting, stopping or read-only | wait and run again |
 /// | `PartialEffect` | no | a command inside EXEC failed after others had been applied (Redis) | mend the effect by hand |
@@ -111,6 +112,8 @@ pub enum ErrorKind {
     TransactionLost,
     /// The connection was lost during COMMIT (R12). Retryable: the registration tells on the next run.
     UnknownOutcome,
+    /// The lease on a kept message was taken over, or the message is settled; nothing was changed (D3).
+    LeaseLost,
     /// The table is missing or cannot keep the contract (R16).
     Schema,
     /// No connection, or a server that cannot serve now. Retryable.
@@ -132,6 +135,7 @@ impl ErrorKind {
         Self::Aborted,
         Self::TransactionLost,
         Self::UnknownOutcome,
+        Self::LeaseLost,
         Self::Schema,
         Self::Unavailable,
         Self::PartialEffect,
@@ -164,6 +168,9 @@ impl ErrorKind {
             }
             Self::UnknownOutcome => {
                 "the connection was lost during commit and the outcome is unknown; run the message again, it will be new or a duplicate"
+            }
+            Self::LeaseLost => {
+                "another worker has taken the message over, or it is settled; nothing was changed, and whoever has it handles it"
             }
             Self::Schema => "the table cannot keep the contract; create or mend it as the detail says",
             Self::Unavailable => "the database cannot serve now; wait and run again",

@@ -5,8 +5,8 @@ use std::ops::{Deref, DerefMut};
 
 use crate::process::ROLLBACK_PATIENCE;
 use crate::{
-    End, Error, ErrorKind, Guard, Inbox, Message, MessageId, Original, Register, RegisterBatch, Registration,
-    Transactional,
+    End, Error, ErrorKind, Guard, Inbox, Lease, Message, MessageId, Original, Register, RegisterBatch,
+    Registration, Transactional,
 };
 
 /// What [`Inbox::register`] found: the transaction comes back only for a new message, so an effect
@@ -26,13 +26,15 @@ pub enum Registered<'i, S, Tx> {
 /// made through this handle (R12). After an error or a cancelled call of the inbox it refuses (R9).
 /// Dropping it rolls back.
 pub struct GuardedTx<'i, S, Tx> {
-    inbox: &'i Inbox<S>,
-    tx: Tx,
+    pub(crate) inbox: &'i Inbox<S>,
+    pub(crate) tx: Tx,
     /// What the next call tells the store.
     guard: Guard,
     registered: Vec<MessageId>,
     /// Those of `registered` that came once the transaction had been lent.
     undoable: Vec<MessageId>,
+    /// The kept messages that were completed in it.
+    pub(crate) completed: Vec<Lease>,
     condemned: Option<Condemned>,
 }
 
@@ -49,7 +51,15 @@ where
     S: Transactional<Tx>,
 {
     pub(crate) fn new(inbox: &'i Inbox<S>, tx: Tx, guard: Guard) -> Self {
-        Self { inbox, tx, guard, registered: Vec::new(), undoable: Vec::new(), condemned: None }
+        Self {
+            inbox,
+            tx,
+            guard,
+            registered: Vec::new(),
+            undoable: Vec::new(),
+            completed: Vec::new(),
+            condemned: None,
+        }
     }
 
     /// Registers another message in the same transaction.
@@ -60,8 +70,7 @@ where
     /// than `InvalidMessage` this transaction can only be rolled back.
     pub async fn register_if_new(&mut self, message: &Message) -> Result<Registration, Error> {
         let request = Register::new(self.inbox.consumer(), message).wait(self.inbox.wait()).guard(self.guard);
-        self.refuse_if_condemned(|| request.doing())?;
-        self.condemned = Some(Condemned::Cancelled);
+        self.enter(|| request.doing())?;
         let answer = self.inbox.store().register_if_new(&mut self.tx, &request).await;
         let answer = self.settle(answer.and_then(|answer| answer.refuse_mismatch(|| request.doing())))?;
         if answer.is_new() {
@@ -79,8 +88,7 @@ where
     pub async fn register_batch(&mut self, messages: &[Message]) -> Result<Vec<Registration>, Error> {
         let request =
             RegisterBatch::new(self.inbox.consumer(), messages).wait(self.inbox.wait()).guard(self.guard);
-        self.refuse_if_condemned(|| request.doing())?;
-        self.condemned = Some(Condemned::Cancelled);
+        self.enter(|| request.doing())?;
         let answers = self.inbox.store().register_batch(&mut self.tx, &request).await;
         let answers = self.settle(answers.and_then(|answers| request.one_each(answers)))?;
         let new = messages.iter().zip(&answers).filter(|(_, answer)| answer.is_new());
@@ -95,9 +103,10 @@ where
     /// `Aborted` after an earlier error or a cancelled call of the inbox, and all kinds of
     /// [`Transactional::commit`].
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { inbox, tx, mut registered, mut undoable, condemned, .. } = self;
-        let request =
-            End::new(inbox.consumer(), each_once(&mut registered)).undoable(each_once(&mut undoable));
+        let Self { inbox, tx, mut registered, mut undoable, completed, condemned, .. } = self;
+        let request = End::new(inbox.consumer(), each_once(&mut registered))
+            .undoable(each_once(&mut undoable))
+            .completed(&completed);
         if let Some(condemned) = condemned {
             // By a call, not by a drop: what a driver has lost sight of is ended as well.
             let _ = tokio::time::timeout(ROLLBACK_PATIENCE, inbox.store().rollback(tx, request)).await;
@@ -112,9 +121,10 @@ where
     ///
     /// As [`Transactional::rollback`]; the transaction is over in any case.
     pub async fn rollback(self) -> Result<(), Error> {
-        let Self { inbox, tx, mut registered, mut undoable, .. } = self;
-        let request =
-            End::new(inbox.consumer(), each_once(&mut registered)).undoable(each_once(&mut undoable));
+        let Self { inbox, tx, mut registered, mut undoable, completed, .. } = self;
+        let request = End::new(inbox.consumer(), each_once(&mut registered))
+            .undoable(each_once(&mut undoable))
+            .completed(&completed);
         inbox.store().rollback(tx, request).await
     }
 
@@ -127,15 +137,19 @@ where
         }
     }
 
-    fn refuse_if_condemned(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
-        match self.condemned {
-            Some(condemned) => Err(condemned.error(doing())),
+    /// Begins a call: refused in a condemned transaction, and condemned itself until it has answered.
+    pub(crate) fn enter(&mut self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        match self.condemned.replace(Condemned::Cancelled) {
+            Some(condemned) => {
+                self.condemned = Some(condemned);
+                Err(condemned.error(doing()))
+            }
             None => Ok(()),
         }
     }
 
     /// Ends a call: only an answer, or an error that came before any SQL, leaves the transaction usable.
-    fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn settle<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
         self.condemned = match &answer {
             Ok(_) => {
                 self.guard = self.guard.after();
@@ -188,6 +202,7 @@ impl<S, Tx> fmt::Debug for GuardedTx<'_, S, Tx> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardedTx")
             .field("registered", &self.registered)
+            .field("completed", &self.completed)
             .field("condemned", &self.condemned)
             .finish_non_exhaustive()
     }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    Administer, Begin, Consumer, Error, ErrorKind, Guard, GuardedTx, InboxStore, Message, MessageId,
-    Original, Register, RegisterBatch, Registered, Registration, RetryPolicy, Transactional,
+    Administer, Begin, Consumer, DEFAULT_MAX_PAYLOAD, Error, ErrorKind, Guard, GuardedTx, InboxStore,
+    Message, MessageId, Original, Register, RegisterBatch, Registered, Registration, RetryPolicy,
+    Transactional,
 };
 
 /// One consumer on one store: the way in.
@@ -16,12 +17,13 @@ pub struct Inbox<S> {
     consumer: Consumer,
     wait: Option<Duration>,
     retry: RetryPolicy,
+    pub(crate) max_payload: usize,
 }
 
 impl<S> Inbox<S> {
     /// An inbox for `consumer` on `store`, with the store's default wait and the default [`RetryPolicy`].
     pub fn new(store: S, consumer: Consumer) -> Self {
-        Self { store, consumer, wait: None, retry: RetryPolicy::default() }
+        Self { store, consumer, wait: None, retry: RetryPolicy::default(), max_payload: DEFAULT_MAX_PAYLOAD }
     }
 
     /// Bounds the wait for another transaction that holds an id, for every registration of this inbox
@@ -182,7 +184,11 @@ impl<S> Inbox<S> {
     }
 
     /// Condemns a transaction that we do not own after an error of ours (R9).
-    async fn condemn_after<Tx: Send, T>(&self, tx: &mut Tx, answer: Result<T, Error>) -> Result<T, Error>
+    pub(crate) async fn condemn_after<Tx: Send, T>(
+        &self,
+        tx: &mut Tx,
+        answer: Result<T, Error>,
+    ) -> Result<T, Error>
     where
         S: InboxStore<Tx>,
     {

@@ -1,13 +1,12 @@
 //! [`Message`] and the names in it: checked when they are made, so that no store ever sees a bad one.
 
-use std::fmt;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
 use crate::{Error, ErrorKind, Fingerprint};
 
-/// Defines a checked text type; all three follow rule R7 and differ in name and length only.
+/// Defines a checked text type; all follow rule R7 and differ in name and length only.
 macro_rules! checked_text {
     ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal) => {
         $(#[$doc])*
@@ -22,11 +21,11 @@ macro_rules! checked_text {
             ///
             /// # Errors
             ///
-            /// [`ErrorKind::InvalidMessage`] if it is empty, longer than
+            /// [`InvalidMessage`](crate::ErrorKind::InvalidMessage) if it is empty, longer than
             /// [`MAX_BYTES`](Self::MAX_BYTES), holds a NUL, or is white space only.
             pub fn new(text: impl Into<Arc<str>>) -> Result<Self, Error> {
                 let text = text.into();
-                check($what, &text, Self::MAX_BYTES)?;
+                $crate::message::check($what, &text, Self::MAX_BYTES)?;
                 Ok(Self(text))
             }
 
@@ -36,14 +35,14 @@ macro_rules! checked_text {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(&self.0)
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 write!(f, "{}({:?})", stringify!($name), &*self.0)
             }
         }
@@ -55,6 +54,7 @@ macro_rules! checked_text {
         }
     };
 }
+pub(crate) use checked_text;
 
 checked_text! {
     /// The stable id that a producer gave one event: the same on every redelivery, 1 to 255 bytes.
@@ -100,7 +100,7 @@ impl MessageId {
     }
 }
 
-fn check(what: &str, text: &str, max: usize) -> Result<(), Error> {
+pub(crate) fn check(what: &str, text: &str, max: usize) -> Result<(), Error> {
     let fault = if text.is_empty() {
         "it is empty".to_owned()
     } else if text.len() > max {

@@ -29,12 +29,7 @@ impl Original {
     /// An original whose time was read in microseconds since 1970. A time that [`SystemTime`] cannot
     /// hold becomes 1970: it is an information for people.
     pub fn at_micros(event_type: impl Into<String>, micros: i64, fingerprint: Option<Fingerprint>) -> Self {
-        let distance = Duration::from_micros(micros.unsigned_abs());
-        let time = match micros {
-            0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
-            _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
-        };
-        Self::new(event_type, time.unwrap_or(SystemTime::UNIX_EPOCH), fingerprint)
+        Self::new(event_type, time_of_micros(micros), fingerprint)
     }
 
     /// The error of a message that has another fingerprint than this original.
@@ -52,6 +47,16 @@ impl Original {
             _ => Registration::Duplicate(self),
         }
     }
+}
+
+/// A time in microseconds since 1970; one that [`SystemTime`] cannot hold becomes 1970.
+pub(crate) fn time_of_micros(micros: i64) -> SystemTime {
+    let distance = Duration::from_micros(micros.unsigned_abs());
+    let time = match micros {
+        0.. => SystemTime::UNIX_EPOCH.checked_add(distance),
+        _ => SystemTime::UNIX_EPOCH.checked_sub(distance),
+    };
+    time.unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// What registering a message found.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Consumer, Error, ErrorKind, Message, MessageId, Original, Registration};
+use crate::{Consumer, Error, ErrorKind, Lease, Message, MessageId, Original, Registration};
 
 /// A boxed future that a trait object can return.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -155,13 +155,16 @@ pub struct End<'a> {
     /// savepoint of the caller's may be older and may have undone them. The others can only be
     /// undone by what undoes the guard as well.
     pub undoable: &'a [MessageId],
+    /// The kept messages that were completed in it, by the guard's first calls, so that no savepoint of
+    /// the caller's can undo them alone.
+    pub completed: &'a [Lease],
 }
 
 impl<'a> End<'a> {
     /// A request to end a transaction that holds these new registrations, any of which may have been
     /// undone by a savepoint.
     pub fn new(consumer: &'a Consumer, registered: &'a [MessageId]) -> Self {
-        Self { consumer, registered, undoable: registered }
+        Self { consumer, registered, undoable: registered, completed: &[] }
     }
 
     /// Says which of the registrations a savepoint may have undone.
@@ -171,10 +174,24 @@ impl<'a> End<'a> {
         self
     }
 
+    /// Says which kept messages were completed in it.
+    #[must_use]
+    pub fn completed(mut self, completed: &'a [Lease]) -> Self {
+        self.completed = completed;
+        self
+    }
+
     /// What the call is doing, for the text of an error; `verb` is "commit" or "roll back".
     pub fn doing(&self, verb: &str) -> String {
         let consumer = self.consumer.as_str();
         match self.registered {
+            [] if !self.completed.is_empty() => {
+                let count = self.completed.len();
+                let first = self.completed[0].sequence;
+                format!(
+                    "{verb} {count} kept messages of consumer {consumer:?}, the first of sequence {first}"
+                )
+            }
             [] => format!("{verb} a transaction of consumer {consumer:?}"),
             [id] => format!("{verb} message {:?} of consumer {consumer:?}", id.as_str()),
             [id, ..] => {
