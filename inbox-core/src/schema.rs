@@ -80,6 +80,15 @@ impl TableName {
         &self.table
     }
 
+    /// The table of kept messages that belongs to this inbox table: in the same schema, with
+    /// `_messages` after the name.
+    #[must_use]
+    pub fn messages(&self) -> Self {
+        // Of 57 bytes at most, which leaves room for the names of indexes as well.
+        let table = Identifier(format!("{}_messages", self.table).into());
+        Self { schema: self.schema.clone(), table }
+    }
+
     /// Both names in double quotes, joined by a dot: the standard's form.
     pub fn quoted(&self) -> String {
         format!("\"{}\".\"{}\"", self.schema, self.table)
