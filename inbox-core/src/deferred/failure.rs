@@ -42,8 +42,13 @@ impl HandlerError {
 
     /// What went wrong, with its causes, as it is kept in the message's history.
     pub(crate) fn text(&self) -> String {
-        let mut text = self.source.to_string();
-        let mut cause = self.source.source();
+        Self::text_of(&*self.source)
+    }
+
+    /// An error and its causes in one line.
+    pub(crate) fn text_of(error: &(dyn std::error::Error + 'static)) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
         while let Some(source) = cause {
             let source_text = source.to_string();
             // Many errors quote their cause already.

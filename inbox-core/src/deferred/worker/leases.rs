@@ -1,1 +1,101 @@
-//! stub
+//! [`Leases`]: what a worker has in hand, and the task that renews it (D4).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+
+use super::Worker;
+use crate::{Consumer, Deferred, Lease, Renew, Renewal, StoredMessage};
+
+/// A message that was claimed, and the right to handle it.
+#[derive(Debug, Clone)]
+pub(super) struct Claimed {
+    pub(super) lease: Lease,
+    pub(super) message: StoredMessage,
+}
+
+/// The leases in hand. Dropping it ends the renewal.
+pub(super) struct Leases {
+    held: Arc<Mutex<Held>>,
+    renewing: AbortHandle,
+}
+
+/// By the message's sequence.
+type Held = HashMap<i64, InHand>;
+
+/// A message in hand, and how far it is.
+#[derive(Clone)]
+pub(super) struct InHand {
+    pub(super) claimed: Claimed,
+    /// Whether its handler was called.
+    pub(super) begun: bool,
+}
+
+impl Leases {
+    /// Starts the renewal, in a task of its own: a handler that blocks its thread does not stop it.
+    pub(super) fn start<S: Deferred + Clone + 'static>(worker: &Worker<S>) -> Self {
+        let held = Arc::default();
+        let store = worker.inbox.store().clone();
+        let consumer = worker.inbox.consumer().clone();
+        let renewing = tokio::spawn(renew(store, consumer, worker.lease, Arc::clone(&held)));
+        Self { held, renewing: renewing.abort_handle() }
+    }
+
+    pub(super) fn take(&self, claimed: &[Claimed]) {
+        let mut held = lock(&self.held);
+        for one in claimed {
+            held.insert(one.lease.sequence, InHand { claimed: one.clone(), begun: false });
+        }
+    }
+
+    pub(super) fn begin(&self, leases: &[Lease]) {
+        let mut held = lock(&self.held);
+        for lease in leases {
+            if let Some(in_hand) = held.get_mut(&lease.sequence) {
+                in_hand.begun = true;
+            }
+        }
+    }
+
+    pub(super) fn settle(&self, lease: Lease) {
+        lock(&self.held).remove(&lease.sequence);
+    }
+
+    /// Everything in hand, which is nobody's then.
+    pub(super) fn take_all(&self) -> Vec<InHand> {
+        lock(&self.held).drain().map(|(_, in_hand)| in_hand).collect()
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn renew<S: Deferred>(store: S, consumer: Consumer, lease: Duration, held: Arc<Mutex<Held>>) {
+    loop {
+        tokio::time::sleep((lease / 3).max(Duration::from_millis(1))).await;
+        let leases: Vec<Lease> = lock(&held).values().map(|in_hand| in_hand.claimed.lease).collect();
+        if leases.is_empty() {
+            continue;
+        }
+        match store.renew(&Renew::new(&consumer, &leases, lease)).await {
+            // The fence tells whoever lost one; what is settled meanwhile counts as lost here too.
+            Ok(renewals) => {
+                let renewed = renewals.iter().filter(|renewal| **renewal == Renewal::Renewed).count();
+                tracing::trace!(%consumer, leases = leases.len(), renewed, "leases renewed");
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(%consumer, error, "leases not renewed, trying again");
+            }
+        }
+    }
+}
