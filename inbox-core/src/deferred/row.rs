@@ -112,7 +112,7 @@ impl TryFrom<MessageRow> for StoredMessage {
     /// [`ErrorKind::Backend`] with what is wrong in it.
     fn try_from(row: MessageRow) -> Result<Self, Error> {
         let checked = Checked { sequence: row.sequence };
-        let id = checked.text("message_id", row.message_id, |text| MessageId::new(text))?;
+        let id = checked.text("message_id", row.message_id, MessageId::new)?;
         let mut message = checked.text("event_type", row.event_type, |text| Message::new(id, text))?;
         if let Some(fingerprint) = row.fingerprint {
             let fingerprint = <[u8; Fingerprint::LEN]>::try_from(fingerprint)
@@ -125,10 +125,8 @@ impl TryFrom<MessageRow> for StoredMessage {
             message,
             payload: row.payload,
             headers: Headers::from_json(&row.headers).map_err(|source| checked.damaged("headers", source))?,
-            content_type: checked
-                .optional("content_type", row.content_type, |text| ContentType::new(text))?,
-            ordering_key: checked
-                .optional("ordering_key", row.ordering_key, |text| OrderingKey::new(text))?,
+            content_type: checked.optional("content_type", row.content_type, ContentType::new)?,
+            ordering_key: checked.optional("ordering_key", row.ordering_key, OrderingKey::new)?,
             state: state.ok_or_else(|| checked.damaged("state", "there is no such state"))?,
             leased: row.leased,
             due_at: time_of_micros(row.due_at),
@@ -195,7 +193,8 @@ mod tests {
     #[test]
     fn b79_a_damaged_row_says_what_is_damaged_in_it() {
         assert!(StoredMessage::try_from(row()).is_ok());
-        let damages: [(&str, fn(&mut MessageRow)); 6] = [
+        type Damage = fn(&mut MessageRow);
+        let damages: [(&str, Damage); 6] = [
             ("message_id", |row| row.message_id = vec![0xff]),
             ("event_type", |row| row.event_type.clear()),
             ("fingerprint", |row| row.fingerprint = Some(vec![1])),

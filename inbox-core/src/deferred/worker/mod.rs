@@ -10,6 +10,7 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use handler::{MessageHandler, MessagesHandler};
+use tracing::Instrument as _;
 
 use crate::{AfterDead, Backoff, Deferred, Error, HandlerError, Inbox, StoredMessage};
 use handler::{OneByOne, Together};
@@ -169,6 +170,10 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
         self
     }
 
+    fn span(&self) -> tracing::Span {
+        tracing::info_span!("inbox.worker", consumer = %self.inbox.consumer())
+    }
+
     /// The inbox.
     pub fn inbox(&self) -> &Inbox<S> {
         &self.inbox
@@ -195,7 +200,9 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + Sync
             + 'a,
     {
+        let span = self.span();
         async move { run::run(self, 1, Until::Told(Box::pin(shutdown)), &OneByOne(handler)).await }
+            .instrument(span)
     }
 
     /// Works until no message of the consumer is pending any more: what failed is waited for and tried
@@ -218,7 +225,8 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + Sync
             + 'a,
     {
-        async move { run::run(self, 1, Until::Drained, &OneByOne(handler)).await }
+        let span = self.span();
+        async move { run::run(self, 1, Until::Drained, &OneByOne(handler)).await }.instrument(span)
     }
 
     /// As [`run`](Self::run), with many messages in one transaction: the handler gets up to
@@ -240,7 +248,9 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + Sync
             + 'a,
     {
+        let span = self.span();
         async move { run::run(self, self.batch, Until::Told(Box::pin(shutdown)), &Together(handler)).await }
+            .instrument(span)
     }
 
     /// As [`run_batches`](Self::run_batches), until no message of the consumer is pending any more.
@@ -259,6 +269,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + Sync
             + 'a,
     {
-        async move { run::run(self, self.batch, Until::Drained, &Together(handler)).await }
+        let span = self.span();
+        async move { run::run(self, self.batch, Until::Drained, &Together(handler)).await }.instrument(span)
     }
 }
