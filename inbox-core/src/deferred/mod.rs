@@ -25,4 +25,4 @@ pub use store::{
     AfterDead, Claim, Complete, Count, Deferred, Fail, KeepMessages, KeepRequest, Lease, LeaseToken, Release,
     Renew, Renewal, Replay, Select, StateCount, Unblock, Watch, duration_micros, micros_of,
 };
-pub use worker::{MessageHandler, MessagesHandler, Worker, WorkerReport};
+pub use worker::{MessageHandler, Worker, WorkerReport};

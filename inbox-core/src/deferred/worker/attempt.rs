@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::sync::Semaphore;
 
 use super::Worker;
 use super::handler::Work;
@@ -35,6 +36,8 @@ pub(super) struct Attempts<'w, S> {
     pub(super) worker: &'w Worker<S>,
     pub(super) work: &'w dyn Work<S>,
     pub(super) leases: &'w Leases,
+    /// Where the engine has one writer, handlers take turns here: waiting for it at begin is bounded.
+    pub(super) turns: &'w Semaphore,
 }
 
 impl<S> Clone for Attempts<'_, S> {
@@ -51,6 +54,8 @@ type Failed = Failure<HandlerError>;
 impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     /// Handles some messages in one transaction; if that fails, each in one of its own (R18).
     pub(super) async fn attempt(self, batch: Vec<Claimed>) -> Vec<Settled> {
+        // Until what follows a failure is written down too; the semaphore is never closed.
+        let _turn = self.turns.acquire().await;
         match self.until_settled(&batch).await {
             Ok(settled) => settled,
             Err(failed) if batch.len() > 1 && may_be_of_one_message(&failed) => self.one_by_one(&batch).await,

@@ -1,10 +1,10 @@
-//! [`MessageHandler`] and [`MessagesHandler`]: what a worker calls, several at a time.
+//! [`MessageHandler`]: what a worker calls, several at a time.
 
 use std::future::Future;
 
 use crate::{Begin, BoxFuture, HandlerError, StoredMessage};
 
-/// An asynchronous function of a transaction and a message, which can run several times at once.
+/// An asynchronous function of a transaction and a message, or several, which can run several times at once.
 ///
 /// Implemented for every `async |tx, message| …` closure and `async fn` item of the right shape; there is
 /// nothing to implement by hand. A closure may capture by reference; leave `move` out and let the task
@@ -23,11 +23,6 @@ where
 {
     type Fut = Fut;
 }
-
-/// [`MessageHandler`] for many messages in one transaction.
-pub trait MessagesHandler<T, M>: MessageHandler<T, M> {}
-
-impl<F, T, M> MessagesHandler<T, M> for F where F: MessageHandler<T, M> {}
 
 /// A handler as the worker's loop calls it: with one message or with many.
 pub(super) trait Work<S: Begin>: Sync {
@@ -69,7 +64,7 @@ impl<S, F> Work<S> for Together<F>
 where
     S: Begin,
     F: for<'t, 'm> AsyncFn(&'t mut S::Tx, &'m [StoredMessage]) -> Result<(), HandlerError>
-        + for<'t, 'm> MessagesHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
+        + for<'t, 'm> MessageHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
         + Sync,
 {
     fn handle<'a>(

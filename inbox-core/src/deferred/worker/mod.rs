@@ -9,7 +9,7 @@ mod wake;
 use std::future::Future;
 use std::time::Duration;
 
-pub use handler::{MessageHandler, MessagesHandler};
+pub use handler::MessageHandler;
 use tracing::Instrument as _;
 
 use crate::{AfterDead, Backoff, Deferred, Error, HandlerError, Inbox, StoredMessage};
@@ -101,7 +101,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     }
 
     /// How many handlers run at a time, each in a transaction and so on a connection of its own. 8 by
-    /// default; the pool needs two connections more. SQLite has one writer: there they take turns.
+    /// default; the pool needs two connections more. SQLite has one writer: there they take turns, and it says how many are claimed at once.
     #[must_use]
     pub fn with_concurrency(mut self, handlers: usize) -> Self {
         self.concurrency = handlers.max(1);
@@ -243,7 +243,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     ) -> impl Future<Output = Result<WorkerReport, Error>> + Send + 'a
     where
         F: for<'t, 'm> AsyncFn(&'t mut S::Tx, &'m [StoredMessage]) -> Result<(), HandlerError>
-            + for<'t, 'm> MessagesHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
+            + for<'t, 'm> MessageHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
             + Send
             + Sync
             + 'a,
@@ -264,7 +264,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     ) -> impl Future<Output = Result<WorkerReport, Error>> + Send + 'a
     where
         F: for<'t, 'm> AsyncFn(&'t mut S::Tx, &'m [StoredMessage]) -> Result<(), HandlerError>
-            + for<'t, 'm> MessagesHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
+            + for<'t, 'm> MessageHandler<&'t mut S::Tx, &'m [StoredMessage], Fut: Send>
             + Send
             + Sync
             + 'a,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -14,8 +15,8 @@ use super::leases::{Claimed, Leases};
 use super::wake::Wake;
 use super::{Worker, WorkerReport};
 use crate::{
-    BoxFuture, Claim, Count, Deferred, Error, ErrorKind, Incident, IncidentKind, Lease, LeaseToken,
-    MessageRow, State, StoredMessage,
+    BoxFuture, Claim, Count, Deferred, Error, ErrorKind, InboxStore, Incident, IncidentKind, Lease,
+    LeaseToken, MessageRow, State, StoredMessage, Waits,
 };
 
 /// How long a worker works.
@@ -34,7 +35,8 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
     work: &dyn Work<S>,
 ) -> Result<WorkerReport, Error> {
     let leases = Leases::start(worker);
-    let attempts = Attempts { worker, work, leases: &leases };
+    let turns = Semaphore::new(handlers_at_once(worker).min(Semaphore::MAX_PERMITS));
+    let attempts = Attempts { worker, work, leases: &leases, turns: &turns };
     let mut run = Run {
         attempts,
         batch,
@@ -52,6 +54,13 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
     match run.failed {
         Some(error) => Err(error),
         None => Ok(run.report),
+    }
+}
+
+fn handlers_at_once<S: Deferred>(worker: &Worker<S>) -> usize {
+    match InboxStore::<S::Tx>::capabilities(worker.inbox.store()).waits {
+        Waits::WhenBeginning => 1,
+        _ => worker.concurrency,
     }
 }
 
