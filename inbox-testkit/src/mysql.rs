@@ -205,3 +205,25 @@ pub async fn open_transactions(pool: &MySqlPool) -> Result<u64, BoxError> {
     .await?;
     Ok(open.try_into()?)
 }
+
+/// Creates the table by which a store built for tests (`with_test_clock`) moves its clock.
+///
+/// # Errors
+///
+/// sqlx's.
+pub async fn create_test_clock(pool: &MySqlPool) -> Result<(), sqlx::Error> {
+    let create = "CREATE TABLE inbox_test_clock (shift_micros BIGINT NOT NULL) ENGINE = InnoDB;
+                  INSERT INTO inbox_test_clock VALUES (0)";
+    sqlx::raw_sql(create).execute(pool).await.map(drop)
+}
+
+/// Moves that clock forward.
+///
+/// # Errors
+///
+/// sqlx's.
+pub async fn advance_test_clock(pool: &MySqlPool, by: Duration) -> Result<(), BoxError> {
+    let advance = sqlx::query("UPDATE inbox_test_clock SET shift_micros = shift_micros + ?");
+    advance.bind(inbox_core::duration_micros(by)).execute(pool).await?;
+    Ok(())
+}

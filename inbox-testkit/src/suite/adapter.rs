@@ -11,6 +11,8 @@ use inbox_core::{
     InboxStore, Message, MessageId, Original, Outcome, Registered, Registration,
 };
 
+use super::deferred::Tools;
+use super::deferred::keeper::TestKeeper;
 use super::stage::{HandlerError, Script, Session, Stage, Step, TestInbox};
 use super::{Fresh, Level, Need, Probe, Stand};
 
@@ -44,6 +46,39 @@ impl<T: Stand> Opened<T> {
     }
 }
 
+impl<T: Stand> Opened<T> {
+    async fn begun_at(&self, level: &Level) -> Result<TxOf<T>, Error> {
+        let begun = self.probe().begin_at(&self.store, level).await;
+        // A probe that begins through the store hands the store's own error on.
+        begun.map_err(|error| match error.downcast::<Error>() {
+            Ok(error) => *error,
+            Err(other) => Error::new(ErrorKind::Backend, "begin at a level").with_source(other),
+        })
+    }
+}
+
+#[async_trait]
+impl<T: Stand> Tools<T::Store> for Opened<T> {
+    async fn write_effect(&self, tx: &mut TxOf<T>, name: &str) -> Result<(), BoxError> {
+        self.stand.write_effect(tx, name).await
+    }
+
+    async fn begin_at_level(&self) -> Option<Result<TxOf<T>, Error>> {
+        match &self.level {
+            Some(level) => Some(self.begun_at(level).await),
+            None => None,
+        }
+    }
+
+    async fn execute(&self, tx: &mut TxOf<T>, sql: &str) -> Result<(), BoxError> {
+        self.probe().execute(tx, sql).await
+    }
+
+    async fn session(&self, tx: &mut TxOf<T>) -> String {
+        self.probe().session(tx).await.expect("the session has an id")
+    }
+}
+
 #[async_trait]
 impl<T: Stand> Stage for Opened<T> {
     fn capabilities(&self) -> Capabilities {
@@ -64,6 +99,20 @@ impl<T: Stand> Stage for Opened<T> {
 
     fn inbox_waiting(&self, consumer: &str, wait: Duration) -> Box<dyn TestInbox + '_> {
         self.make_inbox(consumer, Some(wait))
+    }
+
+    fn keeper(&self, consumer: &str) -> Box<dyn TestKeeper + '_> {
+        let consumer = Consumer::new(consumer).expect("the case's consumer is valid");
+        let deferred = self.stand.deferred().expect("the case's needs were checked");
+        deferred.keeper(self, Inbox::new(Arc::clone(&self.store), consumer))
+    }
+
+    async fn advance_clock(&self, by: Duration) {
+        self.probe().advance_clock(&self.store, by).await.expect("the injected clock can be moved");
+    }
+
+    fn messages_table(&self) -> &'static str {
+        self.probe().messages_table()
     }
 
     async fn effects(&self, name: &str) -> i64 {
@@ -178,12 +227,7 @@ impl<T: Stand> TestInbox for OpenedInbox<'_, T> {
     }
 
     async fn begin_at(&self, level: &Level) -> Result<Box<dyn Session + '_>, Error> {
-        let begun = self.opened.probe().begin_at(&self.opened.store, level).await;
-        // A probe that begins through the store hands the store's own error on.
-        let tx = begun.map_err(|error| match error.downcast::<Error>() {
-            Ok(error) => *error,
-            Err(other) => Error::new(ErrorKind::Backend, "begin at a level").with_source(other),
-        })?;
+        let tx = self.opened.begun_at(level).await?;
         Ok(self.session(self.inbox.guard(tx).await?))
     }
 

@@ -34,7 +34,10 @@ impl fmt::Debug for Planned {
 
 /// The cases of a stand, in the order of the rules.
 pub(super) fn plan<T: Stand>(stand: &T, capabilities: &Capabilities) -> Vec<Planned> {
-    let offers = stand.probe().map(|probe| probe.offers()).unwrap_or_default();
+    let mut offers = stand.probe().map(|probe| probe.offers()).unwrap_or_default();
+    if stand.deferred().is_some() {
+        offers.push(Need::Deferred);
+    }
     let lacks = |needs: &[Need]| needs.iter().copied().find(|need| !has(*need, capabilities, &offers));
 
     let mut planned: Vec<Planned> = cases::all()

@@ -1,5 +1,7 @@
 //! [`Probe`]: the engine's own views and tools, for the cases that need more than the store.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use inbox_core::{Begin, BoxError, Error};
 
@@ -42,6 +44,10 @@ pub enum Need {
     OpenTransactions,
     /// Probe: creating and verifying the schema ([`Probe::create_schema`], [`Probe::verify`]).
     Schema,
+    /// Stand: a store that keeps whole messages ([`Stand::deferred`](super::Stand::deferred)).
+    Deferred,
+    /// Probe: a clock of the database's that can be moved ([`Probe::advance_clock`]).
+    Clock,
 }
 
 impl Need {
@@ -65,6 +71,8 @@ impl Need {
             Self::Settings => "no probe: settings of a session",
             Self::OpenTransactions => "no probe: open transactions",
             Self::Schema => "no probe: creating and verifying the schema",
+            Self::Deferred => "no deferred inbox: the stand has none",
+            Self::Clock => "no probe: moving the database's clock",
         }
     }
 }
@@ -168,6 +176,17 @@ pub trait Probe<S: Begin>: Send + Sync {
     /// The inbox's table as the probe's SQL names it.
     fn table(&self) -> &'static str {
         "inbox"
+    }
+
+    /// The kept messages' table as the probe's SQL names it.
+    fn messages_table(&self) -> &'static str {
+        "inbox_messages"
+    }
+
+    /// Moves the clock by which the store's statements tell the time forward. Only the clock injected for
+    /// tests moves: neither the server's nor the process's does.
+    async fn advance_clock(&self, _store: &S, _by: Duration) -> Result<(), BoxError> {
+        Err("advance_clock is not offered".into())
     }
 
     /// Creates the store's schema; must be idempotent (R15).

@@ -8,6 +8,7 @@ use inbox_core::{
     BatchOutcome, BoxError, Capabilities, Error, Message, MessageId, Original, Outcome, Registration,
 };
 
+use super::deferred::keeper::TestKeeper;
 use super::{Level, Need};
 
 /// A fresh store on its server.
@@ -22,6 +23,16 @@ pub(super) trait Stage: Send + Sync {
     fn level_where(&self, fits: fn(&Level) -> bool) -> Level;
 
     fn inbox(&self, consumer: &str) -> Box<dyn TestInbox + '_>;
+
+    /// A consumer's deferred inbox, for cases that need [`Need::Deferred`].
+    #[allow(dead_code, reason = "its cases come next")]
+    fn keeper(&self, consumer: &str) -> Box<dyn TestKeeper + '_>;
+
+    #[allow(dead_code, reason = "its cases come next")]
+    async fn advance_clock(&self, by: Duration);
+
+    #[allow(dead_code, reason = "its cases come next")]
+    fn messages_table(&self) -> &'static str;
 
     fn inbox_waiting(&self, consumer: &str, wait: Duration) -> Box<dyn TestInbox + '_>;
 

@@ -6,7 +6,7 @@ use std::fmt;
 use async_trait::async_trait;
 use inbox_core::{Administer, Begin, BoxError};
 
-use super::Probe;
+use super::{DeferredStand, Probe};
 
 /// A store on a server, as the suite needs it: about thirty lines.
 #[async_trait]
@@ -31,6 +31,12 @@ pub trait Stand: Send + Sync + 'static {
 
     /// Opens the cases on isolation levels, waits, kills and damaged schemas.
     fn probe(&self) -> Option<&dyn Probe<Self::Store>> {
+        None
+    }
+
+    /// Opens the cases of the deferred inbox. Where the store implements [`Deferred`](inbox_core::Deferred),
+    /// answer `Some(&KeepsMessages)` ([`KeepsMessages`](super::KeepsMessages)).
+    fn deferred(&self) -> Option<&dyn DeferredStand<Self::Store>> {
         None
     }
 }
