@@ -1,8 +1,9 @@
 //! [`Driver`]: what the shared code asks of a driver's connection.
 
 use std::future::Future;
+use std::sync::Arc;
 
-use inbox_core::{Consumer, Message, MessageId, Original};
+use inbox_core::{Consumer, Message, MessageId, MessageRow, Original};
 
 use crate::errors::DriverError;
 use crate::statements::Statements;
@@ -39,6 +40,27 @@ pub(crate) trait Driver {
         id: &MessageId,
     ) -> impl Future<Output = Result<bool, Self::Error>> + Send;
 
+    /// Runs a statement of ours that changes rows; answers how many.
+    fn change(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = Result<u64, Self::Error>> + Send;
+
+    /// The whole numbers that a statement of ours returns.
+    fn numbers(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<Vec<Option<i64>>>, Self::Error>> + Send;
+
+    /// The kept messages that a statement of ours returns: the columns of `messages/columns.sql`, then the payload.
+    fn messages(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<MessageRow>, Self::Error>> + Send;
+
     /// The rows of a query that runs seldom.
     fn rows(
         &mut self,
@@ -51,6 +73,25 @@ pub(crate) trait Driver {
 
     /// Compiles a statement and does not run it.
     fn compile(&mut self, text: &str) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// A value for a statement, in the storage class that its column has (B53).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Null,
+    Integer(i64),
+    Text(&'a str),
+    Blob(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn integer(value: Option<i64>) -> Self {
+        value.map_or(Self::Null, Self::Integer)
+    }
+
+    pub(crate) fn text(value: Option<&'a str>) -> Self {
+        value.map_or(Self::Null, Self::Text)
+    }
 }
 
 /// A row, each value as SQLite makes a text of it.

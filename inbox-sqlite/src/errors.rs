@@ -88,6 +88,36 @@ pub(crate) async fn statement_error<D: Driver>(
     }
 }
 
+/// As [`statement_error`], for a statement on the table of kept messages.
+pub(crate) async fn message_error<D: Driver>(
+    conn: &mut D,
+    sql: &Statements,
+    doing: impl Into<String>,
+    source: D::Error,
+) -> Error {
+    let fault = match source.primary_code() {
+        Some(ERROR) => fault_of_messages(conn, sql).await,
+        _ => None,
+    };
+    match fault {
+        Some(fault) => Error::new(ErrorKind::Schema, doing).with_detail(fault).with_source(source),
+        None => to_error(doing, source),
+    }
+}
+
+async fn fault_of_messages<D: Driver>(conn: &mut D, sql: &Statements) -> Option<String> {
+    let messages = &sql.messages;
+    if compiles(conn, &messages.insert).await && compiles(conn, &messages.claim).await {
+        return None;
+    }
+    let table = &messages.table;
+    Some(if compiles(conn, &format!("SELECT 1 FROM {}", table.quoted())).await {
+        format!("the table {table} lacks a column of the kept messages; run verify_messages")
+    } else {
+        format!("there is no table {table}; run create_message_schema")
+    })
+}
+
 /// What is wrong with a table on which our statements do not even compile.
 async fn fault_of_table<D: Driver>(conn: &mut D, sql: &Statements) -> Option<String> {
     if compiles(conn, &sql.read_original).await && compiles(conn, &sql.insert).await {

@@ -91,6 +91,7 @@
 
 mod batch;
 mod ddl_words;
+mod deferred;
 mod driver;
 mod errors;
 mod guard;
@@ -104,10 +105,11 @@ mod statements;
 mod verify;
 mod wait;
 
+pub use deferred::messages_ddl;
 #[cfg(feature = "rusqlite")]
 pub use on_rusqlite::{
-    Blocking, BlockingRegistered, BlockingTx, SqliteStore, SqliteTx, create_schema_on, is_retryable, kind_of,
-    verify_on,
+    Blocking, BlockingRegistered, BlockingTx, SqliteStore, SqliteTx, create_message_schema_on,
+    create_schema_on, is_retryable, kind_of, verify_messages_on, verify_on,
 };
 /// The driver, in the version whose connections this crate takes.
 #[cfg(feature = "rusqlite")]

@@ -40,13 +40,19 @@ pub(crate) async fn look<D: Driver>(
     table: &TableName,
     report: &mut SchemaReport,
 ) -> Result<(), D::Error> {
-    if is_too_old(conn, report).await? || !is_a_table(conn, table, report).await? {
+    if is_too_old(conn, report).await? {
         return Ok(());
+    }
+    let Some(kind) = table_kind(conn, table, "create_schema", report).await? else { return Ok(()) };
+    if !kind.without_rowid {
+        report.warn(
+            "the table is not WITHOUT ROWID: it takes twice the space; contract and results are the same",
+        );
     }
     columns(conn, table, report).await?;
     unique_keys(conn, table, report).await?;
     expression_indexes(conn, table, report).await?;
-    column_collations(conn, table, report).await;
+    column_collations(conn, table, &KEY, report).await;
     table_text(conn, table, report).await?;
     triggers(conn, table, report).await?;
     foreign_keys(conn, table, report).await?;
@@ -55,7 +61,7 @@ pub(crate) async fn look<D: Driver>(
     writable(conn, table, report).await
 }
 
-async fn is_too_old<D: Driver>(conn: &mut D, report: &mut SchemaReport) -> Result<bool, D::Error> {
+pub(crate) async fn is_too_old<D: Driver>(conn: &mut D, report: &mut SchemaReport) -> Result<bool, D::Error> {
     let version = one(conn, "SELECT sqlite_version()", &[]).await?.text(0);
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     let too_old = (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST_SQLITE;
@@ -73,23 +79,29 @@ async fn one<D: Driver>(conn: &mut D, text: &str, args: &[&str]) -> Result<Row, 
     Ok(conn.rows(text, args).await?.into_iter().next().unwrap_or_default())
 }
 
-/// Whether there is a real table to look at; anything else is refused.
-async fn is_a_table<D: Driver>(
+/// What a real table is besides.
+pub(crate) struct TableKind {
+    pub(crate) without_rowid: bool,
+}
+
+/// A real table to look at; anything else is refused.
+pub(crate) async fn table_kind<D: Driver>(
     conn: &mut D,
     table: &TableName,
+    created_by: &str,
     report: &mut SchemaReport,
-) -> Result<bool, D::Error> {
+) -> Result<Option<TableKind>, D::Error> {
     const FIND: &str = "SELECT type, strict, wr FROM pragma_table_list
                          WHERE schema = ?1 COLLATE NOCASE AND name = ?2 COLLATE NOCASE";
     let found = conn.rows(FIND, &[table.schema().as_str(), table.table().as_str()]).await?;
     let Some(found) = found.first() else {
-        report.refuse(format!("there is no table {table}: run create_schema"));
-        return Ok(false);
+        report.refuse(format!("there is no table {table}: run {created_by}"));
+        return Ok(None);
     };
     let (kind, strict, without_rowid) = (found.text(0), found.is_true(1), found.is_true(2));
     if kind != "table" {
         report.refuse(format!("{table} is a {kind}, on which a unique key decides nothing: use a table"));
-        return Ok(false);
+        return Ok(None);
     }
     report.refuse_if(
         table.schema().as_str().eq_ignore_ascii_case("temp"),
@@ -99,21 +111,18 @@ async fn is_a_table<D: Driver>(
         !strict,
         "the table is not STRICT: a value may change its type, and ids of different types are never equal; create it with STRICT",
     );
-    if !without_rowid {
-        report.warn(
-            "the table is not WITHOUT ROWID: it takes twice the space; contract and results are the same",
-        );
-    }
-    Ok(true)
+    Ok(Some(TableKind { without_rowid }))
 }
 
-struct Column {
-    name: String,
-    kind: String,
-    not_null: bool,
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) not_null: bool,
     /// The text of the default, an expression.
-    default: Option<String>,
-    generated: bool,
+    pub(crate) default: Option<String>,
+    pub(crate) generated: bool,
+    /// Its place in the primary key, from 1; 0 if it is not in it.
+    pub(crate) key_place: u32,
 }
 
 async fn columns<D: Driver>(
@@ -166,10 +175,13 @@ async fn columns<D: Driver>(
     Ok(())
 }
 
-async fn read_columns<D: Driver>(conn: &mut D, table: &TableName) -> Result<Vec<Column>, D::Error> {
+pub(crate) async fn read_columns<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+) -> Result<Vec<Column>, D::Error> {
     // Hidden are generated columns: 2 if virtual, 3 if stored.
     const READ: &str =
-        r#"SELECT name, type, "notnull", dflt_value, hidden IN (2, 3) FROM pragma_table_xinfo(?1, ?2)"#;
+        r#"SELECT name, type, "notnull", dflt_value, hidden IN (2, 3), pk FROM pragma_table_xinfo(?1, ?2)"#;
     let rows = conn.rows(READ, &[table.table().as_str(), table.schema().as_str()]).await?;
     let columns = rows.iter().map(|row| Column {
         name: row.text(0),
@@ -177,12 +189,13 @@ async fn read_columns<D: Driver>(conn: &mut D, table: &TableName) -> Result<Vec<
         not_null: row.is_true(2),
         default: row.get(3).map(str::to_owned),
         generated: row.is_true(4),
+        key_place: row.text(5).parse().unwrap_or(0),
     });
     Ok(columns.collect())
 }
 
 /// Whether a default comes out as NULL. One that does not evaluate is a bare word, which stands for its text.
-async fn is_null<D: Driver>(conn: &mut D, default: &str) -> bool {
+pub(crate) async fn is_null<D: Driver>(conn: &mut D, default: &str) -> bool {
     // The line break ends a comment that the expression may end with.
     let evaluated = one(conn, &format!("SELECT ({default}\n) IS NULL"), &[]).await;
     evaluated.is_ok_and(|row| row.is_true(0))
@@ -227,7 +240,7 @@ async fn unique_keys<D: Driver>(
 }
 
 /// The columns of an index with their collations, sorted by name: their order in the key does not matter.
-async fn key_columns<D: Driver>(
+pub(crate) async fn key_columns<D: Driver>(
     conn: &mut D,
     table: &TableName,
     index: &str,
@@ -239,7 +252,7 @@ async fn key_columns<D: Driver>(
 }
 
 /// An expression that fails on a message's text, such as JSON, fails the registration.
-async fn expression_indexes<D: Driver>(
+pub(crate) async fn expression_indexes<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
@@ -258,8 +271,13 @@ async fn expression_indexes<D: Driver>(
 
 /// The collation of a column, which reading the original uses, is in no catalog. A compound SELECT
 /// compares by that of its first part, so it tells how many of three texts the column keeps apart.
-async fn column_collations<D: Driver>(conn: &mut D, table: &TableName, report: &mut SchemaReport) {
-    for column in KEY {
+pub(crate) async fn column_collations<D: Driver>(
+    conn: &mut D,
+    table: &TableName,
+    columns: &[&str],
+    report: &mut SchemaReport,
+) {
+    for column in columns {
         let probe = format!(
             "SELECT count(*) FROM (SELECT {column} FROM {} WHERE 0 UNION SELECT 'a' UNION SELECT 'A' UNION SELECT 'a ')",
             table.quoted()
@@ -298,7 +316,7 @@ async fn table_text<D: Driver>(
     Ok(())
 }
 
-async fn triggers<D: Driver>(
+pub(crate) async fn triggers<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
@@ -318,7 +336,7 @@ async fn triggers<D: Driver>(
     Ok(())
 }
 
-async fn foreign_keys<D: Driver>(
+pub(crate) async fn foreign_keys<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
@@ -336,7 +354,7 @@ async fn pragma<D: Driver>(conn: &mut D, table: &TableName, name: &str) -> Resul
     Ok(one(conn, &format!("PRAGMA \"{}\".{name}", table.schema()), &[]).await?.text(0))
 }
 
-async fn database<D: Driver>(
+pub(crate) async fn database<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
@@ -368,7 +386,7 @@ pub(crate) async fn is_on_file<D: Driver>(conn: &mut D, table: &TableName) -> Re
     Ok(one(conn, FILE, &[table.schema().as_str()]).await?.is_true(0))
 }
 
-async fn journal<D: Driver>(
+pub(crate) async fn journal<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,
@@ -402,7 +420,7 @@ async fn journal<D: Driver>(
 }
 
 /// Tries to become the writer, and changes nothing: BEGIN IMMEDIATE on a read-only database is no error.
-async fn writable<D: Driver>(
+pub(crate) async fn writable<D: Driver>(
     conn: &mut D,
     table: &TableName,
     report: &mut SchemaReport,

@@ -1,6 +1,6 @@
 //! Ends a transaction and tells for certain how it ended (R12).
 
-use inbox_core::{BoxFuture, End, Error, Transactional};
+use inbox_core::{BoxFuture, Consumer, End, Error, Lease, MessageId, Transactional};
 use rusqlite::Connection;
 
 use super::driver::{at_once, is_registered};
@@ -9,6 +9,7 @@ use super::guard;
 use super::offload::offload;
 use super::store::SqliteStore;
 use super::tx::SqliteTx;
+use crate::deferred::{prove_completed, still_leased};
 use crate::errors::{commit_error, lost};
 use crate::guard::{guard_error, prove_registered};
 use crate::statements::Statements;
@@ -24,13 +25,12 @@ impl Transactional<SqliteTx> for SqliteStore {
         SqliteTx: 'a,
     {
         Box::pin(async move {
-            let sql = self.sql.clone();
-            let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
-            tx.run(
-                || request.doing("commit"),
-                move |conn| commit_on(conn, &sql, &End::new(&consumer, &registered)),
-            )
-            .await
+            let (sql, owned) = (self.sql.clone(), OwnedEnd::from(&request));
+            tx.run(|| request.doing("commit"), move |conn| commit_on(conn, &sql, &owned.borrow())).await?;
+            if tx.has_news() {
+                self.connections.news().tell();
+            }
+            Ok(())
         })
     }
 
@@ -43,19 +43,37 @@ impl Transactional<SqliteTx> for SqliteStore {
                 return Ok(());
             }
             let doing = || request.doing("roll back");
-            let sql = self.sql.clone();
-            let (consumer, registered) = (request.consumer.clone(), request.registered.to_vec());
+            let (sql, owned) = (self.sql.clone(), OwnedEnd::from(&request));
             let Some(ended) = tx.take_ended() else {
-                return tx
-                    .run(doing, move |conn| roll_back_open(conn, &End::new(&consumer, &registered)))
-                    .await;
+                return tx.run(doing, move |conn| roll_back_open(conn, &owned.borrow())).await;
             };
-            let proof = offload(move || {
-                let request = End::new(&consumer, &registered);
-                prove_rolled_back(ended.conn(), &sql, &request, ended.changed)
-            });
+            let proof =
+                offload(move || prove_rolled_back(ended.conn(), &sql, &owned.borrow(), ended.changed));
             proof.await.map_err(|source| lost(doing(), NO_PROOF).with_source(source))?
         })
+    }
+}
+
+/// An [`End`] that can go to another thread.
+struct OwnedEnd {
+    consumer: Consumer,
+    registered: Vec<MessageId>,
+    completed: Vec<Lease>,
+}
+
+impl From<&End<'_>> for OwnedEnd {
+    fn from(end: &End<'_>) -> Self {
+        Self {
+            consumer: end.consumer.clone(),
+            registered: end.registered.to_vec(),
+            completed: end.completed.to_vec(),
+        }
+    }
+}
+
+impl OwnedEnd {
+    fn borrow(&self) -> End<'_> {
+        End::new(&self.consumer, &self.registered).completed(&self.completed)
     }
 }
 
@@ -67,6 +85,7 @@ pub(crate) fn commit_on(conn: &Connection, sql: &Statements, request: &End<'_>) 
         return Err(lost(request.doing("commit"), "no transaction is open any more"));
     }
     at_once(prove_registered(&mut &*conn, sql, request))?;
+    at_once(prove_completed(&mut &*conn, sql, request))?;
     guard::release(conn).map_err(|source| guard_error(request.doing("commit"), source))?;
     conn.execute_batch("COMMIT").map_err(|source| commit_error(request.doing("commit"), source))
 }
@@ -103,7 +122,8 @@ const NO_PROOF: &str = "it was over already, and nothing proves that it was roll
 /// Not every end is a raw COMMIT: SQLite itself rolls back after a full disk, an I/O error, or a
 /// conflict under `OR ROLLBACK` (<https://sqlite.org/lang_transaction.html>). A handler that met
 /// one and failed with it should hear of that, not of a lost transaction, and its message is new
-/// when it comes again. The registrations tell: they are committed if the transaction is.
+/// when it comes again. The registrations tell: they are committed if the transaction is; and so do the
+/// kept messages that were completed: while they bear their tokens the completion is not committed.
 ///
 /// They do not tell of what ran in autocommit after the end, until the call returned. SQLite does
 /// not say when in the call a row was `changed`, before the end or after it, so any change in that
@@ -115,11 +135,16 @@ fn prove_rolled_back(
     changed: bool,
 ) -> Result<(), Error> {
     let doing = || request.doing("roll back");
-    if request.registered.is_empty() {
+    if request.registered.is_empty() && request.completed.is_empty() {
         return Err(lost(doing(), NO_PROOF));
     }
-    for id in request.registered {
-        match is_registered(conn, sql, request.consumer, id) {
+    let registered = request.registered.iter().map(|id| is_registered(conn, sql, request.consumer, id));
+    let completed = request
+        .completed
+        .iter()
+        .map(|lease| at_once(still_leased(&mut &*conn, sql, request.consumer, lease)).map(|leased| !leased));
+    for is_committed in registered.chain(completed) {
+        match is_committed {
             Ok(false) => {}
             Ok(true) => return Err(lost(doing(), "it was over already, and committed")),
             Err(source) => return Err(lost(doing(), NO_PROOF).with_source(source)),

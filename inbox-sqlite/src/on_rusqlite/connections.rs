@@ -13,6 +13,7 @@ use inbox_core::Deadline;
 use rusqlite::{Connection, OpenFlags, ffi};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::deferred::News;
 use super::errors::{extended_code, primary_code, raise};
 use super::file_id::FileId;
 use super::wait::set_busy_timeout;
@@ -22,22 +23,32 @@ use super::wait::set_busy_timeout;
 pub(crate) struct Connections {
     writer: Arc<Seat>,
     reader: Arc<Seat>,
+    news: News,
 }
 
 impl Connections {
     /// On a file: each connection is opened when first needed.
     pub(crate) fn on_file(path: PathBuf) -> Self {
-        Self { writer: Seat::new(None, Some(path.clone())), reader: Seat::new(None, Some(path)) }
+        Self {
+            writer: Seat::new(None, Some(path.clone())),
+            reader: Seat::new(None, Some(path)),
+            news: News::new(),
+        }
     }
 
     /// One connection for everything: in memory a second one would be another database (B56).
     pub(crate) fn single(conn: Connection) -> Self {
         let seat = Seat::new(Some(conn), None);
-        Self { writer: Arc::clone(&seat), reader: seat }
+        Self { writer: Arc::clone(&seat), reader: seat, news: News::new() }
     }
 
     pub(crate) fn writer(&self) -> &Arc<Seat> {
         &self.writer
+    }
+
+    /// Tells of messages that were received.
+    pub(crate) fn news(&self) -> &News {
+        &self.news
     }
 
     /// Sees committed rows only: it is never the connection of an open transaction.
@@ -154,6 +165,14 @@ impl Lease {
         use ffi::{SQLITE_CANTOPEN, SQLITE_CORRUPT, SQLITE_IOERR, SQLITE_NOTADB, SQLITE_READONLY};
         let of_the_file = [SQLITE_CANTOPEN, SQLITE_CORRUPT, SQLITE_IOERR, SQLITE_NOTADB, SQLITE_READONLY];
         self.worn |= primary_code(error).is_some_and(|code| of_the_file.contains(&code));
+    }
+
+    /// As [`close_after`](Self::close_after), for an error of the inbox that may have one of SQLite as its source.
+    pub(crate) fn close_after_error(&mut self, error: &inbox_core::Error) {
+        let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
+        if let Some(of_sqlite) = of_sqlite {
+            self.close_after(of_sqlite);
+        }
     }
 
     /// As [`close_after`](Self::close_after), for an error of BEGIN. `BUSY_SNAPSHOT` with a statement

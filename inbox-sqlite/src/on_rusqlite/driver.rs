@@ -2,13 +2,14 @@
 
 use std::future::{Future, ready};
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use inbox_core::{Consumer, Message, MessageId, Original};
-use rusqlite::types::ValueRef;
+use inbox_core::{Consumer, Message, MessageId, MessageRow, Original};
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use crate::driver::{Driver, Row};
+use crate::driver::{Driver, Row, Value};
 use crate::register::original;
 use crate::statements::Statements;
 
@@ -48,6 +49,30 @@ impl Driver for &Connection {
         id: &MessageId,
     ) -> impl Future<Output = rusqlite::Result<bool>> + Send {
         ready(is_registered(self, sql, consumer, id))
+    }
+
+    fn change(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = rusqlite::Result<u64>> + Send {
+        ready(change(self, text, args))
+    }
+
+    fn numbers(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = rusqlite::Result<Vec<Vec<Option<i64>>>>> + Send {
+        ready(each(self, text, args, |row, columns| (0..columns).map(|column| row.get(column)).collect()))
+    }
+
+    fn messages(
+        &mut self,
+        text: &Arc<str>,
+        args: &[Value<'_>],
+    ) -> impl Future<Output = rusqlite::Result<Vec<MessageRow>>> + Send {
+        ready(each(self, text, args, |row, _| message_row(row)))
     }
 
     fn rows(&mut self, text: &str, args: &[&str]) -> impl Future<Output = rusqlite::Result<Vec<Row>>> + Send {
@@ -102,6 +127,63 @@ pub(crate) fn is_registered(
     id: &MessageId,
 ) -> rusqlite::Result<bool> {
     conn.prepare_cached(&sql.still_registered)?.exists(params![consumer.as_str(), id.as_str()])
+}
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match *self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(integer) => ValueRef::Integer(integer),
+            Self::Text(text) => ValueRef::Text(text.as_bytes()),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+fn change(conn: &Connection, text: &str, args: &[Value<'_>]) -> rusqlite::Result<u64> {
+    let changed = conn.prepare_cached(text)?.execute(params_from_iter(args))?;
+    Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+}
+
+fn each<T>(
+    conn: &Connection,
+    text: &str,
+    args: &[Value<'_>],
+    read: impl Fn(&rusqlite::Row<'_>, usize) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Vec<T>> {
+    let mut statement = conn.prepare_cached(text)?;
+    let columns = statement.column_count();
+    let rows = statement.query_map(params_from_iter(args), |row| read(row, columns))?;
+    rows.collect()
+}
+
+fn message_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<MessageRow> {
+    // Bytes of a text too: whoever wrote the row, reading it does not fail.
+    let bytes = |column| -> rusqlite::Result<Option<Vec<u8>>> {
+        Ok(match row.get_ref(column)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(bytes.to_vec()),
+            _ => None,
+        })
+    };
+    let some_bytes = |column| bytes(column).map(Option::unwrap_or_default);
+    Ok(MessageRow {
+        sequence: row.get(0)?,
+        message_id: some_bytes(1)?,
+        event_type: some_bytes(2)?,
+        fingerprint: bytes(3)?,
+        headers: some_bytes(4)?,
+        content_type: bytes(5)?,
+        ordering_key: bytes(6)?,
+        state: some_bytes(7)?,
+        leased: row.get(8)?,
+        due_at: row.get(9)?,
+        attempts: row.get(10)?,
+        allowed: row.get(11)?,
+        history: some_bytes(12)?,
+        received_at: row.get(13)?,
+        state_since: row.get(14)?,
+        payload: some_bytes(15)?,
+    })
 }
 
 fn rows(conn: &Connection, text: &str, args: &[&str]) -> rusqlite::Result<Vec<Row>> {

@@ -6,6 +6,7 @@ mod begin;
 mod blocking;
 mod commit;
 mod connections;
+mod deferred;
 mod driver;
 mod errors;
 mod file_id;
@@ -19,6 +20,7 @@ mod verify;
 mod wait;
 
 pub use blocking::{Blocking, BlockingRegistered, BlockingTx};
+pub use deferred::{create_message_schema_on, verify_messages_on};
 pub use errors::{is_retryable, kind_of};
 pub use schema::create_schema_on;
 pub use store::SqliteStore;

@@ -17,6 +17,8 @@ use super::errors::{raise, to_error};
 use super::offload::offload;
 use super::register::register;
 use super::tx::SqliteTx;
+#[cfg(feature = "test-clock")]
+use crate::statements::Clock;
 use crate::statements::Statements;
 
 /// The inbox's table in one SQLite database, and the connections to it.
@@ -103,7 +105,16 @@ impl SqliteStore {
     /// Uses another table. Its schema is `main`, or the name of an attached database.
     #[must_use]
     pub fn with_table(mut self, table: TableName) -> Self {
-        self.sql = Arc::new(Statements::new(table));
+        self.sql = Arc::new(Statements::with_clock(table, self.sql.clock));
+        self
+    }
+
+    /// Adds to the clock what the table `inbox_test_clock` says. For tests.
+    #[cfg(feature = "test-clock")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(mut self) -> Self {
+        self.sql = Arc::new(Statements::with_clock(self.sql.table.clone(), Clock::Shifted));
         self
     }
 

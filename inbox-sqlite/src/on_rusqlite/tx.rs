@@ -16,6 +16,8 @@ use super::offload::offload;
 #[derive(Debug)]
 pub struct SqliteTx {
     state: State,
+    /// Whether messages were kept in it, of which the commit is to tell.
+    has_news: bool,
 }
 
 #[derive(Debug)]
@@ -85,7 +87,16 @@ impl Reason {
 
 impl SqliteTx {
     pub(crate) fn new(lease: Lease) -> Self {
-        Self { state: State::Open(lease) }
+        Self { state: State::Open(lease), has_news: false }
+    }
+
+    /// Has the commit tell those who wait for messages.
+    pub(crate) fn note_news(&mut self) {
+        self.has_news = true;
+    }
+
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news
     }
 
     /// Runs `work` on the transaction's connection, on a thread for blocking calls.
@@ -172,10 +183,7 @@ impl SqliteTx {
 
     fn condemn_after(&mut self, error: &Error) {
         if let State::Open(lease) | State::Lost(Ended { lease, .. }) = &mut self.state {
-            let of_sqlite = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-            if let Some(of_sqlite) = of_sqlite {
-                lease.close_after(of_sqlite);
-            }
+            lease.close_after_error(error);
         }
         self.condemn();
         if let State::Lost(_) = self.state {

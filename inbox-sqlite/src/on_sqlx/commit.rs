@@ -8,6 +8,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use super::errors::commit_error;
 use super::store::SqlxSqliteStore;
 use super::transaction::{Manager, depth, end_all, refuse_lost};
+use crate::deferred::prove_completed;
 use crate::driver::Driver as _;
 use crate::errors::to_error;
 use crate::guard::{guard_error, prove_registered};
@@ -72,7 +73,8 @@ impl SqlxSqliteStore {
     /// Whether the transaction is the one that was begun, and holds what was registered in it.
     async fn prove(&self, conn: &mut SqliteConnection, request: &End<'_>) -> Result<(), Error> {
         end_guard(conn, "RELEASE", || request.doing("commit")).await?;
-        prove_registered(conn, self.sql(), request).await
+        prove_registered(conn, self.sql(), request).await?;
+        prove_completed(conn, self.sql(), request).await
     }
 }
 

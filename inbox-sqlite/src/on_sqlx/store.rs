@@ -14,6 +14,8 @@ use tokio::sync::Semaphore;
 
 use super::{condemn, register};
 use crate::schema;
+#[cfg(feature = "test-clock")]
+use crate::statements::Clock;
 use crate::statements::Statements;
 
 /// The inbox's store on SQLite through sqlx. Cloning is cheap.
@@ -57,7 +59,16 @@ impl SqlxSqliteStore {
     /// Uses another table. Its schema is `main`, or the name of an attached database.
     #[must_use]
     pub fn with_table(mut self, table: TableName) -> Self {
-        self.sql = Arc::new(Statements::new(table));
+        self.sql = Arc::new(Statements::with_clock(table, self.sql.clock));
+        self
+    }
+
+    /// Adds to the clock what the table `inbox_test_clock` says. For tests.
+    #[cfg(feature = "test-clock")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(mut self) -> Self {
+        self.sql = Arc::new(Statements::with_clock(self.sql.table.clone(), Clock::Shifted));
         self
     }
 

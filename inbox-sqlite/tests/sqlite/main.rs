@@ -4,6 +4,7 @@
 
 mod blocking;
 mod commit;
+mod deferred;
 mod dropped;
 mod register;
 mod reopen;
