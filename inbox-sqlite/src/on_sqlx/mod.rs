@@ -91,6 +91,7 @@ mod admin;
 mod begin;
 mod commit;
 mod condemn;
+mod deferred;
 mod driver;
 mod errors;
 mod in_transaction;

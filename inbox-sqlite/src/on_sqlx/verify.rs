@@ -1,6 +1,7 @@
 //! [`SqlxSqliteStore::verify`].
 
 use inbox_core::{Error, SchemaReport};
+use sqlx::sqlite::SqliteConnection;
 
 use super::store::SqlxSqliteStore;
 use crate::errors::to_error;
@@ -20,11 +21,21 @@ impl SqlxSqliteStore {
         let mut tx = self.begin_for(self.wait(), doing).await?;
         let mut report = SchemaReport::new();
         look(&mut *tx, self.table(), &mut report).await.map_err(failed)?;
-        if !is_on_file(&mut *tx, self.table()).await.map_err(failed)? {
-            self.in_memory(&mut report);
-        }
+        self.of_the_pool(&mut tx, &mut report).await.map_err(failed)?;
         tx.rollback().await.map_err(failed)?;
         report.into_result(self.table())
+    }
+
+    /// What the pool makes of the database.
+    pub(crate) async fn of_the_pool(
+        &self,
+        conn: &mut SqliteConnection,
+        report: &mut SchemaReport,
+    ) -> Result<(), sqlx::Error> {
+        if !is_on_file(conn, self.table()).await? {
+            self.in_memory(report);
+        }
+        Ok(())
     }
 
     /// What a pool makes of a database in memory, which lives as long as its connections (B56).

@@ -5,6 +5,7 @@
 mod begin;
 mod commit;
 mod condemn;
+mod deferred;
 mod register;
 mod stand;
 mod verify;
