@@ -6,8 +6,20 @@ pub(crate) const EFFECT: &str = "CREATE TABLE effect (name TEXT NOT NULL) STRICT
 pub(crate) const WRITE_EFFECT: &str = "INSERT INTO effect (name) VALUES (?1)";
 pub(crate) const COUNT_EFFECTS: &str = "SELECT count(*) FROM effect WHERE name = ?1";
 
-pub(crate) const OFFERS: [Need; 6] =
-    [Need::Sql, Need::SwallowedInserts, Need::AbortingSql, Need::ShadowTable, Need::Settings, Need::Schema];
+/// What the stores' clocks add to SQLite's.
+pub(crate) const CLOCK: &str = "CREATE TABLE inbox_test_clock (shift_micros INTEGER NOT NULL) STRICT;
+                                INSERT INTO inbox_test_clock VALUES (0)";
+pub(crate) const ADVANCE_CLOCK: &str = "UPDATE inbox_test_clock SET shift_micros = shift_micros + ?1";
+
+pub(crate) const OFFERS: [Need; 7] = [
+    Need::Sql,
+    Need::SwallowedInserts,
+    Need::AbortingSql,
+    Need::ShadowTable,
+    Need::Settings,
+    Need::Schema,
+    Need::Clock,
+];
 
 /// The registration of the same transaction conflicts with itself, and OR ROLLBACK ends the whole.
 pub(crate) const ABORTING_SQL: &str = "INSERT OR ROLLBACK INTO main.inbox SELECT * FROM main.inbox";

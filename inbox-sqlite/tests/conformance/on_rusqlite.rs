@@ -1,9 +1,11 @@
 //! The stand of the store on rusqlite.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use inbox_core::{BoxError, Error};
+use inbox_core::{BoxError, Error, duration_micros};
 use inbox_sqlite::{SqliteStore, SqliteTx};
-use inbox_testkit::suite::{Damage, Fresh, Need, Probe, Stand};
+use inbox_testkit::suite::{Damage, DeferredStand, Fresh, KeepsMessages, Need, Probe, Stand};
 use rusqlite::types::Value;
 
 use crate::common;
@@ -26,8 +28,11 @@ impl Stand for SqliteStand {
             true => SqliteStore::in_memory()?,
             false => SqliteStore::new(folder.path().join("inbox.db"))?,
         };
+        let store = store.with_test_clock();
         store.create_schema().await?;
+        store.create_message_schema().await?;
         store.call(|conn| conn.execute_batch(common::EFFECT)).await?;
+        store.call(|conn| conn.execute_batch(common::CLOCK)).await?;
         Ok(Fresh::new(store, folder))
     }
 
@@ -43,6 +48,10 @@ impl Stand for SqliteStand {
 
     fn probe(&self) -> Option<&dyn Probe<SqliteStore>> {
         Some(self)
+    }
+
+    fn deferred(&self) -> Option<&dyn DeferredStand<SqliteStore>> {
+        Some(&KeepsMessages)
     }
 }
 
@@ -60,6 +69,11 @@ impl Probe<SqliteStore> for SqliteStand {
     async fn execute_beside(&self, store: &SqliteStore, sql: &str) -> Result<(), BoxError> {
         let sql = sql.to_owned();
         Ok(store.call(move |conn| conn.execute_batch(&sql)).await?)
+    }
+
+    async fn advance_clock(&self, store: &SqliteStore, by: Duration) -> Result<(), BoxError> {
+        let micros = duration_micros(by);
+        Ok(store.call(move |conn| conn.execute(common::ADVANCE_CLOCK, [micros]).map(drop)).await?)
     }
 
     async fn settings(&self, tx: &mut SqliteTx) -> Result<String, BoxError> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use inbox_core::{BoxError, Error};
+use inbox_core::{BoxError, Error, duration_micros};
 use inbox_sqlite::on_sqlx::SqlxSqliteStore;
-use inbox_testkit::suite::{Damage, Fresh, Need, Probe, Stand};
+use inbox_testkit::suite::{Damage, DeferredStand, Fresh, KeepsMessages, Need, Probe, Stand};
 use sqlx::sqlite::{Sqlite, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Row as _, Transaction};
 
@@ -42,9 +42,11 @@ impl Stand for SqlxStand {
                 SqlitePoolOptions::new().connect_with(options).await?
             }
         };
-        let store = SqlxSqliteStore::new(pool);
+        let store = SqlxSqliteStore::new(pool).with_test_clock();
         store.create_schema().await?;
+        store.create_message_schema().await?;
         sqlx::raw_sql(common::EFFECT).execute(store.pool()).await?;
+        sqlx::raw_sql(common::CLOCK).execute(store.pool()).await?;
         Ok(Fresh::new(store, folder))
     }
 
@@ -59,6 +61,10 @@ impl Stand for SqlxStand {
 
     fn probe(&self) -> Option<&dyn Probe<SqlxSqliteStore>> {
         Some(self)
+    }
+
+    fn deferred(&self) -> Option<&dyn DeferredStand<SqlxSqliteStore>> {
+        Some(&KeepsMessages)
     }
 }
 
@@ -85,6 +91,11 @@ impl Probe<SqlxSqliteStore> for SqlxStand {
 
     async fn execute_beside(&self, store: &SqlxSqliteStore, sql: &str) -> Result<(), BoxError> {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(store.pool()).await?;
+        Ok(())
+    }
+
+    async fn advance_clock(&self, store: &SqlxSqliteStore, by: Duration) -> Result<(), BoxError> {
+        sqlx::query(common::ADVANCE_CLOCK).bind(duration_micros(by)).execute(store.pool()).await?;
         Ok(())
     }
 
