@@ -26,16 +26,18 @@
     allow(dead_code, unused_variables)
 )]
 
-use std::fs::File;
+mod common;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Parser;
+use common::{Input, SAMPLE};
 use inbox::{Begin, Consumer, ErrorKind, Inbox, Message, MessageId, Outcome};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Deserialize;
@@ -63,9 +65,6 @@ struct Options {
     crash_after: Option<u64>,
 }
 
-const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
-const URLS: &str = "sqlite:FILE, postgres://… or mysql://…";
-
 #[tokio::main]
 async fn main() -> ExitCode {
     match start(&Options::parse()).await {
@@ -83,30 +82,16 @@ async fn start(options: &Options) -> anyhow::Result<()> {
     let input = Input::open(&options.input)?;
     match options.database.split_once(':') {
         #[cfg(feature = "sqlite")]
-        Some(("sqlite", path)) => run(sqlite::open(path)?, options, input).await,
-        #[cfg(not(feature = "sqlite"))]
-        Some(("sqlite", _)) => bail!("this build knows no SQLite: build it with --features sqlite"),
+        Some(("sqlite", path)) => run(common::sqlite::open(path)?, options, input).await,
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => {
-            run(postgres::open(&options.database, options.consumers).await?, options, input).await
-        }
-        #[cfg(not(feature = "postgres"))]
-        Some(("postgres" | "postgresql", _)) => {
-            bail!("this build knows no PostgreSQL: build it with --features postgres")
+            run(common::postgres::open(&options.database, options.consumers).await?, options, input).await
         }
         #[cfg(feature = "mysql")]
         Some(("mysql" | "mariadb", _)) => {
-            run(mysql::open(&options.database, options.consumers).await?, options, input).await
+            run(common::mysql::open(&options.database, options.consumers).await?, options, input).await
         }
-        #[cfg(not(feature = "mysql"))]
-        Some(("mysql" | "mariadb", _)) => {
-            bail!("this build knows no MySQL or MariaDB: build it with --features mysql")
-        }
-        // The URL itself may hold a password.
-        Some((scheme, _)) => {
-            bail!("no database has URLs of the scheme {scheme:?}: use {URLS}")
-        }
-        None => bail!("{:?} is no database URL: use {URLS}", options.database),
+        _ => Err(common::no_database(&options.database)),
     }
 }
 
@@ -288,31 +273,6 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// A file of deliveries that is there, and can be read.
-struct Input {
-    lines: BufReader<File>,
-    /// The file's size, for the progress bar.
-    bytes: u64,
-}
-
-impl Input {
-    fn open(path: &Path) -> anyhow::Result<Self> {
-        let open = || {
-            let file = File::open(path)?;
-            let bytes = file.metadata()?.len();
-            let mut lines = BufReader::new(file);
-            // A folder opens like a file, and only reading tells. Some editors start a file with a mark.
-            if lines.fill_buf()?.starts_with("\u{feff}".as_bytes()) {
-                lines.consume("\u{feff}".len());
-            }
-            Ok(Self { lines, bytes })
-        };
-        open().map_err(|error: std::io::Error| {
-            anyhow::Error::new(error).context(format!("could not read deliveries from {}", path.display()))
-        })
-    }
-}
-
 /// One line of the input, decoded.
 struct Delivery {
     line: u64,
@@ -392,16 +352,7 @@ mod sql {
 mod sqlite {
     use super::sql::{CREATE_ACCOUNT, CREDIT, TOTAL};
     use super::{Credit, Ledger};
-    use anyhow::bail;
     use inbox::sqlite::{SqliteStore, SqliteTx};
-
-    pub(super) fn open(path: &str) -> anyhow::Result<SqliteStore> {
-        Ok(match path.strip_prefix("//").unwrap_or(path) {
-            "" => bail!("the database URL names no file: use sqlite:FILE"),
-            ":memory:" => SqliteStore::in_memory()?,
-            file => SqliteStore::new(file)?,
-        })
-    }
 
     impl Ledger for SqliteStore {
         async fn create_tables(&self) -> anyhow::Result<()> {
@@ -427,18 +378,8 @@ mod sqlite {
 mod postgres {
     use super::sql::{CREATE_ACCOUNT, CREDIT, TOTAL};
     use super::{Credit, Ledger};
-    use anyhow::Context;
     use inbox::postgres::PostgresStore;
-    use inbox::postgres::sqlx::{
-        self, Connection, PgConnection, Postgres, Transaction, postgres::PgPoolOptions,
-    };
-
-    pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<PostgresStore> {
-        // A pool alone would try again for half a minute, and then not say why.
-        let trial = PgConnection::connect(url).await.context("could not connect to PostgreSQL")?;
-        trial.close().await?;
-        Ok(PostgresStore::new(PgPoolOptions::new().max_connections(consumers).connect_lazy(url)?))
-    }
+    use inbox::postgres::sqlx::{self, Postgres, Transaction};
 
     impl Ledger for PostgresStore {
         async fn create_tables(&self) -> anyhow::Result<()> {
@@ -466,11 +407,8 @@ mod postgres {
 #[cfg(feature = "mysql")]
 mod mysql {
     use super::{Credit, Ledger};
-    use anyhow::Context;
     use inbox::mysql::MySqlStore;
-    use inbox::mysql::sqlx::{
-        self, Connection, MySql, MySqlConnection, Transaction, mysql::MySqlPoolOptions,
-    };
+    use inbox::mysql::sqlx::{self, MySql, Transaction};
 
     /// InnoDB, since an effect in a table without transactions would outlive a rollback. VARBINARY, since
     /// text is compared by the database's collation, and most of those merge `Ann` and `ann`.
@@ -492,14 +430,6 @@ mod mysql {
         SELECT CAST(COALESCE(SUM(points), 0) AS SIGNED)
         FROM account
         WHERE book = ?";
-
-    pub(super) async fn open(url: &str, consumers: u32) -> anyhow::Result<MySqlStore> {
-        let store = MySqlStore::new(MySqlPoolOptions::new().max_connections(consumers).connect_lazy(url)?)?;
-        // A pool alone would try again for half a minute, and then not say why.
-        let trial = MySqlConnection::connect(url).await.context("could not connect to MySQL or MariaDB")?;
-        trial.close().await?;
-        Ok(store)
-    }
 
     impl Ledger for MySqlStore {
         async fn create_tables(&self) -> anyhow::Result<()> {
