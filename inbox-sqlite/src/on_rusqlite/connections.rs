@@ -284,9 +284,15 @@ fn open_file(path: &Path, wait: Duration, missing: Missing) -> rusqlite::Result<
         ));
     }
     set_busy_timeout(&conn, wait)?;
+    hold_statements(&conn);
     prefer_wal(&conn)?;
     conn.execute_batch("PRAGMA synchronous = FULL")?;
     Ok((conn, id))
+}
+
+/// Has a connection of our own keep all of the inbox's statements prepared, and some of the application's.
+pub(crate) fn hold_statements(conn: &Connection) {
+    conn.set_prepared_statement_cache_capacity(64);
 }
 
 /// Switches the file to a write-ahead log, so that readers and the writer do not stop each other.

@@ -12,7 +12,7 @@ use inbox_core::{
 use rusqlite::{Connection, ffi};
 
 use super::batch::register_batch;
-use super::connections::{Connections, Missing, fault_of_path};
+use super::connections::{Connections, Missing, fault_of_path, hold_statements};
 use super::errors::{raise, to_error};
 use super::offload::offload;
 use super::register::register;
@@ -75,6 +75,7 @@ impl SqliteStore {
     pub fn in_memory() -> Result<Self, Error> {
         let conn =
             Connection::open_in_memory().map_err(|source| to_error("open a database in memory", source))?;
+        hold_statements(&conn);
         Self::from_connection(conn)
     }
 

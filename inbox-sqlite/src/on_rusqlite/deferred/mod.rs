@@ -2,6 +2,8 @@
 
 mod schema;
 mod store;
+#[cfg(test)]
+mod tests;
 mod verify;
 mod watch;
 
