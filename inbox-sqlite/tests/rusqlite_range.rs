@@ -72,7 +72,7 @@ publish = false
 
 [dependencies]
 inbox-core = {{ path = {core:?} }}
-inbox-sqlite = {{ path = {sqlite:?} }}
+inbox-sqlite = {{ path = {sqlite:?}, features = ["test-clock"] }}
 rusqlite = {requirement:?}
 tempfile = "3"
 thiserror = "2"

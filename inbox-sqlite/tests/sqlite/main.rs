@@ -5,6 +5,7 @@
 mod blocking;
 mod commit;
 mod deferred;
+mod deferred_verify;
 mod dropped;
 mod register;
 mod reopen;
