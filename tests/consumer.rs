@@ -1,5 +1,7 @@
 //! What the README and the docs show of a consumer, as its author would write it.
 
+#[path = "consumer/deferred.rs"]
+mod deferred;
 #[cfg(feature = "mysql")]
 #[path = "consumer/mysql.rs"]
 mod mysql;
