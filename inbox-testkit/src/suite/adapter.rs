@@ -120,9 +120,13 @@ impl<T: Stand> Stage for Opened<T> {
     }
 
     async fn execute(&self, sql: &str) {
-        if let Err(error) = self.probe().execute_beside(&self.store, sql).await {
+        if let Err(error) = self.try_execute(sql).await {
             panic!("{sql}: {error}");
         }
+    }
+
+    async fn try_execute(&self, sql: &str) -> Result<(), BoxError> {
+        self.probe().execute_beside(&self.store, sql).await
     }
 
     async fn is_waiting(&self, session: &str) -> bool {

@@ -11,7 +11,6 @@
 
 mod adapter;
 mod cases;
-#[allow(dead_code, reason = "its cases come next")]
 mod deferred;
 mod plan;
 mod probe;

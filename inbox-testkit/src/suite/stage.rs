@@ -25,13 +25,10 @@ pub(super) trait Stage: Send + Sync {
     fn inbox(&self, consumer: &str) -> Box<dyn TestInbox + '_>;
 
     /// A consumer's deferred inbox, for cases that need [`Need::Deferred`].
-    #[allow(dead_code, reason = "its cases come next")]
     fn keeper(&self, consumer: &str) -> Box<dyn TestKeeper + '_>;
 
-    #[allow(dead_code, reason = "its cases come next")]
     async fn advance_clock(&self, by: Duration);
 
-    #[allow(dead_code, reason = "its cases come next")]
     fn messages_table(&self) -> &'static str;
 
     fn inbox_waiting(&self, consumer: &str, wait: Duration) -> Box<dyn TestInbox + '_>;
@@ -39,6 +36,9 @@ pub(super) trait Stage: Send + Sync {
     async fn effects(&self, name: &str) -> i64;
 
     async fn execute(&self, sql: &str);
+
+    /// As [`execute`](Self::execute), where the engine may refuse it.
+    async fn try_execute(&self, sql: &str) -> Result<(), BoxError>;
 
     async fn is_waiting(&self, session: &str) -> bool;
 

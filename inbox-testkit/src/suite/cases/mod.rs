@@ -1,5 +1,14 @@
 //! The cases, one file per group of rules, and the small words they are written in.
 
+mod d02_claims;
+mod d02_kept;
+mod d03_fence;
+mod d04_attempts;
+mod d05_failures;
+mod d07_order;
+mod d08_operate;
+mod d10_workers;
+mod deferred;
 mod r01_unique;
 mod r04_forgotten;
 mod r05_waits;
@@ -58,6 +67,14 @@ pub fn all() -> Vec<Case> {
         r12_commits::CASES,
         r15_schema::CASES,
         r17_cancelled::CASES,
+        d02_kept::CASES,
+        d02_claims::CASES,
+        d03_fence::CASES,
+        d04_attempts::CASES,
+        d05_failures::CASES,
+        d07_order::CASES,
+        d08_operate::CASES,
+        d10_workers::CASES,
     ]
     .concat()
 }
