@@ -181,7 +181,7 @@ impl<L: Ledger> Service<L> {
                 // Another payload under a known id is a fault of the producer, for people to look at.
                 BatchReceived::Mismatch(_) => {
                     tally.mismatched += 1;
-                    let id = envelope.message().id();
+                    let id = envelope.message().id().as_str();
                     eprintln!("line {line}: parked: {id:?} is known with another payload");
                 }
                 BatchReceived::Failed(error) if error.kind() == ErrorKind::InvalidMessage => {

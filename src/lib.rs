@@ -15,10 +15,12 @@
 //! `inbox::sqlite::rusqlite`), in the version whose transactions it takes.
 //!
 //! Start at [`Inbox`]: [`Inbox::process`] handles one message exactly once, [`Inbox::register`] takes a
-//! transaction of yours. What an error means and what to do about it is in the table of [`ErrorKind`].
+//! transaction of yours, [`Inbox::receive`] keeps a message for a [`Worker`] to handle later. What an error
+//! means and what to do about it is in the table of [`ErrorKind`].
 //!
 //! To write a store of your own, implement [`Begin`], [`Transactional`], [`InboxStore`] and
-//! [`Administer`], and run the conformance suite of the crate `inbox-testkit` on it.
+//! [`Administer`], for kept messages also [`KeepMessages`] and [`Deferred`], and run the conformance suite of the
+//! crate `inbox-testkit` on it.
 
 pub use inbox_core::*;
 
