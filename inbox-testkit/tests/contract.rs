@@ -29,16 +29,18 @@ fn the_page_lists_exactly_the_cases_that_exist() {
 #[test]
 fn every_case_has_a_rule_of_the_page_and_a_name_of_its_own() {
     let rules = rules();
-    assert_eq!(rules.keys().copied().collect::<Vec<_>>(), (1..=18).collect::<Vec<_>>(), "rules of the page");
+    let of_the_page: Vec<Rule> = rules.keys().copied().collect();
+    let expected = (1..=18).map(Rule::Inbox).chain((1..=11).map(Rule::Deferred));
+    assert_eq!(of_the_page, expected.collect::<Vec<_>>(), "rules of the page");
     let mut names = BTreeSet::new();
     for case in all_cases() {
         assert!(rules.contains_key(&rule_of(&case)), "{} is of no rule", case.name);
         assert!(!case.about.trim().is_empty(), "{} says nothing", case.name);
         assert!(names.insert(case.name), "{} is there twice", case.name);
     }
-    let shown: BTreeSet<u32> = all_cases().iter().map(rule_of).collect();
-    let without: Vec<u32> = rules.keys().copied().filter(|rule| !shown.contains(rule)).collect();
-    assert_eq!(without, [14], "rules without a case; the page says why");
+    let shown: BTreeSet<Rule> = all_cases().iter().map(rule_of).collect();
+    let without: Vec<Rule> = rules.keys().copied().filter(|rule| !shown.contains(rule)).collect();
+    assert_eq!(without, [Rule::Inbox(14)], "rules without a case; the page says why");
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn list() -> String {
         let rule = rule_of(&case);
         if last.replace(rule) != Some(rule) {
             let title = rules.get(&rule).map(String::as_str).unwrap_or_default();
-            text.push_str(&format!("\n### R{rule}: {title}\n\n"));
+            text.push_str(&format!("\n### {rule}: {title}\n\n"));
         }
         text.push_str(&format!("- `{}`: {}{}\n", case.name, case.about.trim(), conditions(&case)));
     }
@@ -97,18 +99,48 @@ fn conditions(case: &Case) -> String {
     }
 }
 
-fn rule_of(case: &Case) -> u32 {
-    let number = case.name.strip_prefix('r').and_then(|rest| rest.split_once('_')).map(|(number, _)| number);
-    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{} has no rule", case.name))
+/// A rule of the page. Those of the deferred inbox stand after the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rule {
+    /// R1 to R18.
+    Inbox(u32),
+    /// D1 to D11.
+    Deferred(u32),
+}
+
+impl Rule {
+    /// From `R5`, `r05`, `D2` or `d02`.
+    fn read(name: &str) -> Option<Self> {
+        let number = name.get(1..)?.parse().ok()?;
+        match name.as_bytes()[0] {
+            b'R' | b'r' => Some(Self::Inbox(number)),
+            b'D' | b'd' => Some(Self::Deferred(number)),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Inbox(number) => write!(f, "R{number}"),
+            Self::Deferred(number) => write!(f, "D{number}"),
+        }
+    }
+}
+
+fn rule_of(case: &Case) -> Rule {
+    let rule = case.name.split_once('_').and_then(|(rule, _)| Rule::read(rule));
+    rule.unwrap_or_else(|| panic!("{} has no rule", case.name))
 }
 
 /// The rules of the page with their titles: `**R1 — One is new.** …`.
-fn rules() -> BTreeMap<u32, String> {
+fn rules() -> BTreeMap<Rule, String> {
     page()
         .lines()
-        .filter_map(|line| line.strip_prefix("**R")?.split_once(".**"))
+        .filter_map(|line| line.strip_prefix("**")?.split_once(".**"))
         .filter_map(|(head, _)| head.split_once(" — "))
-        .map(|(number, title)| (number.parse().expect("a rule's number"), title.to_owned()))
+        .filter_map(|(rule, title)| Some((Rule::read(rule)?, title.to_owned())))
         .collect()
 }
 
