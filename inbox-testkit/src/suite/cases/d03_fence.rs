@@ -1,12 +1,12 @@
 //! D3: effect and completion are one transaction, behind the lease's token.
 
-use inbox_core::{ErrorKind, Lease, LeaseToken, Renewal, State};
+use inbox_core::{ErrorKind, Filter, Lease, LeaseToken, Renewal, State};
 
 use super::deferred::{
     LEASE, PART, assert_leased, assert_nothing_due, claim, claim_one, complete, counts, envelope, ids, kept,
-    leases, receive, take,
+    keyed, leases, ordering_key, receive, take,
 };
-use super::{assert_kind, cases};
+use super::{assert_kind, cases, drop_after, until};
 use crate::suite::deferred::keeper::{Claimed, Doing, Handling, KeeperSession, Setup, TestKeeper};
 use crate::suite::stage::Stage;
 
@@ -297,6 +297,48 @@ cases! {
         let answer = keeper.renew(&leases(&claimed), LEASE).await.expect("renew");
         assert_eq!(answer, [Renewal::Locked, Renewal::Renewed]);
         tx.commit().await.expect("commit");
+    }
+
+    /// Renewing, failing, releasing, unblocking, replaying, listing and counting leave no transaction open
+    /// when they are dropped at any of their awaits (R17).
+    once(Deferred, OpenTransactions) fn d03_dropped_calls_leave_nothing_open(stage) {
+        let keeper = stage.keeper("billing");
+        receive(&*keeper, [keyed("k1:1")]).await;
+        let claimed = claim_one(&*keeper).await;
+        let lost = [Lease { sequence: claimed.lease.sequence, token: LeaseToken::random() }];
+        let (keys, filter) = ([ordering_key("k1")], Filter::state(State::Dead));
+        for place in 0..12 {
+            drop(drop_after(place, keeper.renew(&[claimed.lease], LEASE)).await);
+            drop(drop_after(place, keeper.fail(lost[0], None, "\"late\"")).await);
+            drop(drop_after(place, keeper.release(&lost)).await);
+            drop(drop_after(place, keeper.unblock(&keys)).await);
+            drop(drop_after(place, keeper.replay(&filter)).await);
+            drop(drop_after(place, keeper.messages(&filter)).await);
+            drop(drop_after(place, keeper.counts(10)).await);
+            until("no transaction is open", async || stage.open_transactions().await == 0).await;
+        }
+        complete(&*keeper, &claimed).await;
+    }
+
+    /// A completion that is dropped at any of its awaits condemns its transaction or is whole; the message
+    /// is completed once, with its effect (R17).
+    once(Deferred) fn d03_dropped_completion_is_whole_or_nothing(stage) {
+        let keeper = stage.keeper("billing");
+        for place in 0..12 {
+            let text = format!("m-{place}");
+            receive(&*keeper, [envelope(&text)]).await;
+            let claimed = claim_one(&*keeper).await;
+            let mut tx = keeper.begin().await.expect("begin");
+            let answered = drop_after(place, tx.complete(&[claimed.lease])).await.is_some();
+            if answered {
+                tx.effect(&text).await.expect("the effect is written");
+            }
+            assert_eq!(tx.commit().await.is_ok(), answered, "dropped after {place} polls");
+            if !answered {
+                complete(&*keeper, &claimed).await;
+            }
+            assert_eq!((kept(&*keeper, &text).await.state, stage.effects(&text).await), (State::Done, 1));
+        }
     }
 
     /// A handler that ends its transaction and begins another is not called again: what it wrote before

@@ -57,6 +57,9 @@ cases! {
         let ((one, two), ()) = tokio::join!(workers, meanwhile);
         let (one, two) = (one.expect("work"), two.expect("work"));
         assert_eq!((one.done + two.done, script.calls()), (20, 20), "{one:?} {two:?}");
+        for n in 0..20 {
+            assert_eq!(stage.effects(&format!("m-{n:02}")).await, 1, "m-{n:02}");
+        }
     }
 
     /// A batch is one transaction, and each of its messages is handled once.
@@ -67,6 +70,9 @@ cases! {
         let setup = Setup { batch: Some(4), ..Setup::default() };
         let report = keeper.work(&setup, None, &script).await.expect("work");
         assert_eq!((report.done, script.calls()), (10, 10), "{report:?}");
+        for n in 0..10 {
+            assert_eq!(stage.effects(&format!("m-{n}")).await, 1, "m-{n}");
+        }
         assert_eq!(counts(&*keeper).await, [0, 10, 0]);
     }
 
