@@ -454,7 +454,7 @@ async fn a_worker_is_told_after_the_commit_and_not_before() {
         }
         store.commit(tx, End::new(&consumer(), &[])).await.unwrap();
         // Of a clone, and while nobody was listening.
-        watch.changed().await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap().unwrap();
         assert_eq!(claim(&store.clone(), None).await.len(), 1);
         let mut changed = Box::pin(watch.changed());
         assert!(poll_once(&mut changed).await.is_none());
