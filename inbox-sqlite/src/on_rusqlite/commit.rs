@@ -9,7 +9,7 @@ use super::guard;
 use super::offload::offload;
 use super::store::SqliteStore;
 use super::tx::SqliteTx;
-use crate::deferred::{prove_completed, still_leased};
+use crate::deferred::complete::{prove_completed, still_leased};
 use crate::errors::{commit_error, lost};
 use crate::guard::{guard_error, prove_registered};
 use crate::statements::Statements;

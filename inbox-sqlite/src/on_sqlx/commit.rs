@@ -8,7 +8,7 @@ use sqlx_core::transaction::TransactionManager as _;
 use super::errors::commit_error;
 use super::store::SqlxSqliteStore;
 use super::transaction::{Manager, depth, end_all, refuse_lost};
-use crate::deferred::prove_completed;
+use crate::deferred::complete::prove_completed;
 use crate::driver::Driver as _;
 use crate::errors::to_error;
 use crate::guard::{guard_error, prove_registered};

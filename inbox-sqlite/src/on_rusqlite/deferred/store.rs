@@ -16,8 +16,9 @@ use super::super::errors::to_error;
 use super::super::offload::offload;
 use super::super::store::SqliteStore;
 use super::super::tx::SqliteTx;
-use crate::deferred;
-use crate::deferred::{Which, patience_of_renewal, selecting};
+use crate::deferred::operate::{Which, selecting};
+use crate::deferred::settle::patience_of_renewal;
+use crate::deferred::{claim, complete, keep, operate, settle};
 use crate::errors::commit_error;
 use crate::statements::Statements;
 
@@ -72,7 +73,7 @@ impl KeepMessages<SqliteTx> for SqliteStore {
             || request.doing(),
             move |conn| {
                 let envelopes: Vec<&Envelope> = envelopes.iter().collect();
-                at_once(deferred::keep(&mut &*conn, &sql, &KeepRequest::new(&consumer, &envelopes)))
+                at_once(keep::keep(&mut &*conn, &sql, &KeepRequest::new(&consumer, &envelopes)))
             },
         )
         .await?;
@@ -90,7 +91,7 @@ impl Deferred for SqliteStore {
         self.write(self.wait, request.doing(), move |mut conn, sql| {
             let mut request = Claim::new(&consumer, lease, max_attempts).limit(limit).order(order);
             request.token = token;
-            at_once(deferred::claim(&mut conn, sql, &request))
+            at_once(claim::claim(&mut conn, sql, &request))
         })
         .await
     }
@@ -98,7 +99,7 @@ impl Deferred for SqliteStore {
     async fn renew(&self, request: &Renew<'_>) -> Result<Vec<Renewal>, Error> {
         let (consumer, leases, lease) = (request.consumer.clone(), request.leases.to_vec(), request.lease);
         let renew = move |mut conn: &Connection, sql: &Statements| {
-            at_once(deferred::renew(&mut conn, sql, &Renew::new(&consumer, &leases, lease)))
+            at_once(settle::renew(&mut conn, sql, &Renew::new(&consumer, &leases, lease)))
         };
         let wait = patience_of_renewal(request.lease).min(self.wait);
         match self.write(wait, request.doing(), renew).await {
@@ -112,7 +113,7 @@ impl Deferred for SqliteStore {
         let (consumer, leases) = (request.consumer.clone(), request.leases.to_vec());
         tx.run(
             || request.doing(),
-            move |mut conn| at_once(deferred::complete(&mut conn, &sql, &Complete::new(&consumer, &leases))),
+            move |mut conn| at_once(complete::complete(&mut conn, &sql, &Complete::new(&consumer, &leases))),
         )
         .await
     }
@@ -121,7 +122,7 @@ impl Deferred for SqliteStore {
         let (consumer, lease, retry_after) = (request.consumer.clone(), request.lease, request.retry_after);
         let error_json = request.error_json.to_owned();
         self.write(self.wait, request.doing(), move |mut conn, sql| {
-            at_once(deferred::fail(&mut conn, sql, &Fail::new(&consumer, lease, retry_after, &error_json)))
+            at_once(settle::fail(&mut conn, sql, &Fail::new(&consumer, lease, retry_after, &error_json)))
         })
         .await
     }
@@ -129,7 +130,7 @@ impl Deferred for SqliteStore {
     async fn release(&self, request: &Release<'_>) -> Result<u64, Error> {
         let (consumer, leases) = (request.consumer.clone(), request.leases.to_vec());
         self.write(self.wait, request.doing(), move |mut conn, sql| {
-            at_once(deferred::release(&mut conn, sql, &Release::new(&consumer, &leases)))
+            at_once(settle::release(&mut conn, sql, &Release::new(&consumer, &leases)))
         })
         .await
     }
@@ -137,7 +138,7 @@ impl Deferred for SqliteStore {
     async fn unblock(&self, request: &Unblock<'_>) -> Result<(), Error> {
         let (consumer, keys) = (request.consumer.clone(), request.keys.to_vec());
         self.write(self.wait, request.doing(), move |mut conn, sql| {
-            at_once(deferred::unblock(&mut conn, sql, &Unblock::new(&consumer, &keys)))
+            at_once(settle::unblock(&mut conn, sql, &Unblock::new(&consumer, &keys)))
         })
         .await
     }
@@ -146,7 +147,7 @@ impl Deferred for SqliteStore {
         let (consumer, doing) = (request.consumer.clone(), request.doing());
         let which = Which::of(&request.which, &doing)?;
         let replay = move |mut conn: &Connection, sql: &Statements| {
-            at_once(deferred::replay(&mut conn, sql, &consumer, &which, &doing))
+            at_once(operate::replay(&mut conn, sql, &consumer, &which, &doing))
         };
         let replayed = self.write(self.wait, request.doing(), replay).await?;
         self.connections.news().tell();
@@ -157,7 +158,7 @@ impl Deferred for SqliteStore {
         let doing = selecting(consumer);
         let (consumer, which) = (consumer.clone(), Which::of(which, &doing)?);
         self.read(self.wait, doing, move |mut conn, sql| {
-            at_once(deferred::select(&mut conn, sql, &consumer, &which))
+            at_once(operate::select(&mut conn, sql, &consumer, &which))
         })
         .await
     }
@@ -165,7 +166,7 @@ impl Deferred for SqliteStore {
     async fn count(&self, request: &Count<'_>) -> Result<Vec<StateCount>, Error> {
         let (consumer, at_most) = (request.consumer.clone(), request.at_most);
         self.read(self.wait, request.doing(), move |mut conn, sql| {
-            at_once(deferred::count(&mut conn, sql, &Count::new(&consumer, at_most)))
+            at_once(operate::count(&mut conn, sql, &Count::new(&consumer, at_most)))
         })
         .await
     }
@@ -183,7 +184,7 @@ impl SqliteStore {
         let (consumer, leases, lease) = (request.consumer.clone(), request.leases.to_vec(), request.lease);
         let look = move |mut conn: &Connection, sql: &Statements| {
             let request = Renew::new(&consumer, &leases, lease);
-            at_once(deferred::renewals_beside_a_writer(&mut conn, sql, &request))
+            at_once(settle::renewals_beside_a_writer(&mut conn, sql, &request))
         };
         match self.read(Duration::ZERO, request.doing(), look).await {
             // In memory the writer's connection is the only one.

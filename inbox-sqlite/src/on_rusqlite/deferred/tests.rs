@@ -7,7 +7,7 @@ use inbox_core::{AfterDead, Claim, Consumer, OrderingKey, TableName, Unblock};
 use rusqlite::{Connection, StatementStatus};
 
 use super::super::driver::at_once;
-use crate::deferred;
+use crate::deferred::{claim, operate, settle};
 use crate::statements::Statements;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -46,7 +46,7 @@ fn fill_beside(conn: &Connection) {
 fn claim(conn: &Connection, sql: &Statements, limit: u32, order: Option<AfterDead>) -> Vec<i64> {
     let consumer = Consumer::new("loyalty").unwrap();
     let request = Claim::new(&consumer, LEASE, 5).limit(limit).order(order);
-    let rows = at_once(deferred::claim(&mut &*conn, sql, &request)).unwrap();
+    let rows = at_once(claim::claim(&mut &*conn, sql, &request)).unwrap();
     rows.iter().map(|row| row.sequence).collect()
 }
 
@@ -86,9 +86,6 @@ fn d09_a_claim_reads_as_many_rows_with_200_000_done_beside() {
             };
             steps(&conn, &[candidates, &messages.claim, &messages.postpone])
         });
-        println!(
-            "{order:?}: {read:?} steps of SQLite's machine for a claim of 10, without and with 240,000 beside"
-        );
         assert_eq!(read[0], read[1], "{order:?}");
     }
 }
@@ -183,7 +180,7 @@ fn a_count_reads_no_further_than_it_is_told() {
     fill_beside(&conn);
     let consumer = Consumer::new("loyalty").unwrap();
     let request = inbox_core::Count::new(&consumer, 1000);
-    let counts = at_once(deferred::count(&mut &conn, &sql, &request)).unwrap();
+    let counts = at_once(operate::count(&mut &conn, &sql, &request)).unwrap();
     assert_eq!(counts.iter().map(|count| count.count).collect::<Vec<_>>(), [1000; 3]);
     let statement = conn.prepare_cached(&sql.messages.count).unwrap();
     let steps = statement.get_status(StatementStatus::VmStep);
@@ -198,7 +195,7 @@ fn d07_unblock_lets_the_first_of_a_key_go_on_and_no_other() {
     let consumer = Consumer::new("loyalty").unwrap();
     let keys = [OrderingKey::new("k").unwrap(), OrderingKey::new("none").unwrap()];
 
-    at_once(deferred::unblock(&mut &conn, &sql, &Unblock::new(&consumer, &keys))).unwrap();
+    at_once(settle::unblock(&mut &conn, &sql, &Unblock::new(&consumer, &keys))).unwrap();
 
     let due: String = conn
         .query_row("SELECT group_concat(sequence) FROM inbox_messages WHERE due_at = not_before", [], |row| {

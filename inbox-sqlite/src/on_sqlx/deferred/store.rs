@@ -14,7 +14,9 @@ use super::super::errors::commit_error;
 use super::super::in_transaction::InTransaction;
 use super::super::store::SqlxSqliteStore;
 use super::super::transaction::refuse_lost;
-use crate::deferred::{self, Which, patience_of_renewal, selecting};
+use crate::deferred::operate::{Which, selecting};
+use crate::deferred::settle::patience_of_renewal;
+use crate::deferred::{claim, complete, keep, operate, settle};
 
 /// Keeps in the transaction that is open on a connection.
 async fn keep(
@@ -23,7 +25,7 @@ async fn keep(
     request: &KeepRequest<'_>,
 ) -> Result<(), Error> {
     refuse_lost(conn, || request.doing()).await?;
-    deferred::keep(conn, store.sql(), request).await
+    keep::keep(conn, store.sql(), request).await
 }
 
 #[async_trait]
@@ -50,7 +52,7 @@ async fn commit(tx: Transaction<'_, Sqlite>, doing: String) -> Result<(), Error>
 impl Deferred for SqlxSqliteStore {
     async fn claim(&self, request: &Claim<'_>) -> Result<Vec<MessageRow>, Error> {
         let mut tx = self.begin_for(self.wait(), request.doing()).await?;
-        let rows = deferred::claim(&mut *tx, self.sql(), request).await?;
+        let rows = claim::claim(&mut *tx, self.sql(), request).await?;
         commit(tx, request.doing()).await?;
         Ok(rows)
     }
@@ -61,7 +63,7 @@ impl Deferred for SqlxSqliteStore {
             Err(busy) if busy.kind() == ErrorKind::Busy => return self.look_beside_the_writer(request).await,
             begun => begun?,
         };
-        let renewals = deferred::renew(&mut *tx, self.sql(), request).await?;
+        let renewals = settle::renew(&mut *tx, self.sql(), request).await?;
         commit(tx, request.doing()).await?;
         Ok(renewals)
     }
@@ -72,25 +74,25 @@ impl Deferred for SqlxSqliteStore {
         request: &Complete<'_>,
     ) -> Result<Vec<bool>, Error> {
         refuse_lost(tx, || request.doing()).await?;
-        deferred::complete(&mut **tx, self.sql(), request).await
+        complete::complete(&mut **tx, self.sql(), request).await
     }
 
     async fn fail(&self, request: &Fail<'_>) -> Result<(), Error> {
         let mut tx = self.begin_for(self.wait(), request.doing()).await?;
-        deferred::fail(&mut *tx, self.sql(), request).await?;
+        settle::fail(&mut *tx, self.sql(), request).await?;
         commit(tx, request.doing()).await
     }
 
     async fn release(&self, request: &Release<'_>) -> Result<u64, Error> {
         let mut tx = self.begin_for(self.wait(), request.doing()).await?;
-        let released = deferred::release(&mut *tx, self.sql(), request).await?;
+        let released = settle::release(&mut *tx, self.sql(), request).await?;
         commit(tx, request.doing()).await?;
         Ok(released)
     }
 
     async fn unblock(&self, request: &Unblock<'_>) -> Result<(), Error> {
         let mut tx = self.begin_for(self.wait(), request.doing()).await?;
-        deferred::unblock(&mut *tx, self.sql(), request).await?;
+        settle::unblock(&mut *tx, self.sql(), request).await?;
         commit(tx, request.doing()).await
     }
 
@@ -98,7 +100,7 @@ impl Deferred for SqlxSqliteStore {
         let which = Which::of(&request.which, &request.doing())?;
         let mut tx = self.begin_for(self.wait(), request.doing()).await?;
         let replayed =
-            deferred::replay(&mut *tx, self.sql(), request.consumer, &which, &request.doing()).await?;
+            operate::replay(&mut *tx, self.sql(), request.consumer, &which, &request.doing()).await?;
         commit(tx, request.doing()).await?;
         Ok(replayed)
     }
@@ -107,12 +109,12 @@ impl Deferred for SqlxSqliteStore {
         let doing = selecting(consumer);
         let which = Which::of(which, &doing)?;
         let mut conn = self.connection(Deadline::after(self.wait()), &doing).await?;
-        deferred::select(&mut *conn, self.sql(), consumer, &which).await
+        operate::select(&mut *conn, self.sql(), consumer, &which).await
     }
 
     async fn count(&self, request: &Count<'_>) -> Result<Vec<StateCount>, Error> {
         let mut conn = self.connection(Deadline::after(self.wait()), &request.doing()).await?;
-        deferred::count(&mut *conn, self.sql(), request).await
+        operate::count(&mut *conn, self.sql(), request).await
     }
 
     /// `None`: a worker looks at intervals.
@@ -131,6 +133,6 @@ impl SqlxSqliteStore {
             }
             connection => connection?,
         };
-        deferred::renewals_beside_a_writer(&mut *conn, self.sql(), request).await
+        settle::renewals_beside_a_writer(&mut *conn, self.sql(), request).await
     }
 }
