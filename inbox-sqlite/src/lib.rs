@@ -51,6 +51,26 @@
 //! | R15 | the caller's busy timeout is put back; the table is always named with its schema |
 //! | R16 | [`SqliteStore::verify`] |
 //!
+//! # The deferred inbox
+//!
+//! [`Inbox::receive`](inbox_core::Inbox::receive) keeps messages in the table `inbox_messages`
+//! ([`SqliteStore::create_message_schema`], [`messages_ddl`]), from which a [`Worker`](inbox_core::Worker)
+//! handles them.
+//!
+//! | rule | how |
+//! |---|---|
+//! | D1 | a STRICT table with a CHECK on the states, and that only what is pending bears a lease |
+//! | D2, D4 | a claim is one transaction that is the writer, so nobody comes between its reading and its writing; SQLite's clock has milliseconds, a sender's not-before time keeps its microseconds |
+//! | D3, R12 | the completion is in the handler's transaction; the commit proves it by the guard and by the row |
+//! | D4 | while another transaction is the writer nobody can take over: a renewal waits a sixth of the lease, 1 s at most, and then says that the row is locked |
+//! | D7 | a claim looks at 200 due messages of the order at a time, up to 50 times, and puts off what is blocked |
+//! | D9 | a claim reads what it takes and no more, by a partial index: the steps of SQLite's machine are the same with 240,000 rows beside |
+//! | D10 | what is received through a store or its clones wakes a worker on them at once; other processes' messages are found at the worker's interval |
+//!
+//! Handlers take turns, as all writers do, and a claim waits for a handler's end: keep handlers short.
+//! A row is written whole each time it changes, so a payload goes through the log three times: received,
+//! claimed, done.
+//!
 //! # What SQLite cannot show
 //!
 //! - A raw `COMMIT` in a handler commits. The library notices it, refuses what follows and reports

@@ -39,6 +39,7 @@
 //! | R9 | by reference, an error has SQLite refuse the transaction's COMMIT: see [below](#after-an-error-by-reference) |
 //! | R12 | a savepoint set at begin, or when the inbox gets a transaction of yours, must still be there at the end, and so must every id. Before a registration a `BEGIN`, which fails inside a transaction, proves that SQLite has one open, whatever sqlx believes |
 //! | R17 | transactions begin in a task of their own |
+//! | D1 to D10 | as on rusqlite, by the same statements; a worker looks at intervals, since nothing tells it of what was received |
 //!
 //! # A transaction of yours
 //!
