@@ -9,7 +9,7 @@ use futures_core::Stream;
 use inbox_core::{BoxFuture, End, Error, ErrorKind, Transactional};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
 
-use crate::{PostgresStore, errors, guard, transaction};
+use crate::{PostgresStore, deferred, errors, guard, transaction};
 
 impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
     /// Nothing to do: the insert counts in a setting of the transaction.
@@ -65,7 +65,7 @@ impl<'c> Transactional<Transaction<'c, Postgres>> for PostgresStore {
             let doing = request.doing("roll back");
             match transaction::depth(&tx) {
                 0 => Err(end_lost(tx, doing).await),
-                1 => roll_back_outermost(tx, request).await,
+                1 => roll_back_outermost(self, tx, request).await,
                 _ => tx.rollback().await.map_err(|source| errors::error(doing, source)),
             }
         })
@@ -93,8 +93,13 @@ async fn end_lost(mut tx: Transaction<'_, Postgres>, doing: String) -> Error {
     transaction::lost(doing)
 }
 
+/// How many rows the setting counts: what was registered, and what was completed.
+fn proved(request: &End<'_>) -> usize {
+    request.registered.len() + request.completed.len()
+}
+
 async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
-    let guard = guard::statement(1, request.registered.len());
+    let guard = guard::statement(1, proved(&request));
     match run_past_a_late_error(&mut tx, format!("{guard};\nCOMMIT AND CHAIN")).await {
         Ok(()) => {
             end_chained(&mut tx).await;
@@ -104,19 +109,28 @@ async fn commit_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -
     }
 }
 
-async fn roll_back_outermost(mut tx: Transaction<'_, Postgres>, request: End<'_>) -> Result<(), Error> {
-    let guard = guard::statement(1, request.registered.len());
+async fn roll_back_outermost(
+    store: &PostgresStore,
+    mut tx: Transaction<'_, Postgres>,
+    request: End<'_>,
+) -> Result<(), Error> {
+    let guard = guard::statement(1, proved(&request));
     let mut ended = run(&mut tx, format!("{guard};\nROLLBACK AND CHAIN")).await;
     if ended.as_ref().is_err_and(Failed::may_be_late) {
         ended = run(&mut tx, format!("{guard};\nROLLBACK AND CHAIN")).await;
     }
     // What a failing handler leaves, as a rule: an aborted transaction answers no guard.
-    if ended.as_ref().is_err_and(|failed| errors::has_code(&failed.source, errors::ABORTED)) {
+    let aborted = ended.as_ref().is_err_and(|failed| errors::has_code(&failed.source, errors::ABORTED));
+    if aborted {
         ended = run(&mut tx, "ROLLBACK AND CHAIN".to_owned()).await;
     }
     ended.map_err(|failed| failed.into_error(request.doing("roll back"), errors::error))?;
+    let proved = match aborted && !request.completed.is_empty() {
+        true => deferred::refuse_completed(store, &mut tx, &request).await,
+        false => Ok(()),
+    };
     end_chained(&mut tx).await;
-    Ok(())
+    proved
 }
 
 /// Nothing is committed yet by a savepoint's release, so no outcome is unknown.
@@ -125,7 +139,7 @@ async fn release_savepoint(
     depth: usize,
     request: End<'_>,
 ) -> Result<(), Error> {
-    let guard = guard::statement(depth, request.registered.len());
+    let guard = guard::statement(depth, proved(&request));
     let reset = guard::reset(depth);
     run_past_a_late_error(&mut tx, format!("{guard};\n{reset}"))
         .await

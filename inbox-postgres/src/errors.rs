@@ -108,6 +108,32 @@ pub(crate) fn error_within(wait: &Deadline, doing: impl Into<String>, source: sq
     with_detail(kind_of(&source), doing, source, Some(wait))
 }
 
+/// An error of a statement on the table of kept messages.
+pub(crate) fn message_error(doing: impl Into<String>, source: sqlx::Error) -> Error {
+    of_messages(source, |source| error(doing, source))
+}
+
+/// The same of a call that waits for other transactions no longer than `wait`.
+pub(crate) fn message_error_within(wait: &Deadline, doing: impl Into<String>, source: sqlx::Error) -> Error {
+    of_messages(source, |source| error_within(wait, doing, source))
+}
+
+fn of_messages(source: sqlx::Error, error: impl FnOnce(sqlx::Error) -> Error) -> Error {
+    let remedy = match source.as_database_error().and_then(DatabaseError::code).as_deref() {
+        Some("42P01" | "3F000") => Some("run create_message_schema, or the text of messages_ddl"),
+        Some(NO_RIGHT) => {
+            Some("this role lacks a right on the kept messages; see the text of message_grants")
+        }
+        Some("42703") => Some("run verify_messages, which names what is wrong"),
+        _ => None,
+    };
+    let error = error(source);
+    match remedy {
+        Some(remedy) => error.with_detail(remedy),
+        None => error,
+    }
+}
+
 /// An error of a statement that registers.
 ///
 /// While REINDEX CONCURRENTLY swaps the key's index, ON CONFLICT may meet a row in one that it does

@@ -51,6 +51,7 @@ mod batch;
 mod begin;
 mod commit;
 mod condemn;
+mod deferred;
 mod errors;
 mod guard;
 mod in_transaction;
@@ -63,6 +64,7 @@ mod transaction;
 mod verify;
 mod wait;
 
+pub use deferred::schema::{message_grants, message_operator_grants, messages_ddl};
 pub use errors::{is_retryable, kind_of};
 pub use in_transaction::InTransaction;
 pub use schema::{SCHEMA_VERSION, ddl, grants, operator_grants};

@@ -31,7 +31,7 @@ pub fn ddl(table: &TableName) -> String {
     }
 }
 
-fn schema_ddl(table: &TableName) -> String {
+pub(crate) fn schema_ddl(table: &TableName) -> String {
     format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", table.schema())
 }
 
@@ -80,7 +80,7 @@ impl PostgresStore {
         let doing = format!("create the inbox table {}", self.table());
         let wait = Deadline::after(self.wait());
         let mut tx = begin::begin(self.pool(), &doing).await?;
-        let exists = self.lock_and_look(&mut tx, &wait).await;
+        let exists = self.lock_and_look(&mut tx, self.table(), &wait).await;
         let exists = exists.map_err(|source| errors::error_within(&wait, &*doing, source))?;
         if exists.table {
             return self.verify_on(&mut tx, &doing).await.map(drop);
@@ -95,7 +95,12 @@ impl PostgresStore {
 
     /// Lets one session at a time go on: CREATE … IF NOT EXISTS is not safe in two at once, one gets
     /// a unique violation.
-    async fn lock_and_look(&self, conn: &mut PgConnection, wait: &Deadline) -> Result<Exists, sqlx::Error> {
+    pub(crate) async fn lock_and_look(
+        &self,
+        conn: &mut PgConnection,
+        table: &TableName,
+        wait: &Deadline,
+    ) -> Result<Exists, sqlx::Error> {
         self.bound_waits(conn, wait).await?;
         sqlx::query("SELECT pg_advisory_xact_lock($1)")
             .persistent(self.prepared())
@@ -104,8 +109,8 @@ impl PostgresStore {
             .await?;
         let (schema, table) = sqlx::query_as(include_str!("sql/exists.sql"))
             .persistent(self.prepared())
-            .bind(self.table().schema().as_str())
-            .bind(self.table().table().as_str())
+            .bind(table.schema().as_str())
+            .bind(table.table().as_str())
             .fetch_one(conn)
             .await?;
         Ok(Exists { schema, table })
@@ -128,7 +133,11 @@ impl PostgresStore {
     }
 
     /// Bounds each wait of the transaction by what is left.
-    async fn bound_waits(&self, conn: &mut PgConnection, wait: &Deadline) -> Result<(), sqlx::Error> {
+    pub(crate) async fn bound_waits(
+        &self,
+        conn: &mut PgConnection,
+        wait: &Deadline,
+    ) -> Result<(), sqlx::Error> {
         sqlx::query("SELECT set_config('lock_timeout', $1, true)")
             .persistent(self.prepared())
             .bind(lock_timeout(wait))
@@ -140,13 +149,13 @@ impl PostgresStore {
 
 /// What is there already.
 #[derive(Debug, Clone, Copy)]
-struct Exists {
-    schema: bool,
-    table: bool,
+pub(crate) struct Exists {
+    pub(crate) schema: bool,
+    pub(crate) table: bool,
 }
 
 /// The right without which the DDL failed.
-fn missing_right(exists: Exists) -> &'static str {
+pub(crate) fn missing_right(exists: Exists) -> &'static str {
     if exists.schema {
         "this role needs CREATE on the schema, or let its owner run the text of ddl"
     } else {

@@ -5,9 +5,17 @@ use std::sync::Arc;
 use inbox_core::TableName;
 use sqlx::AssertSqlSafe;
 
+use crate::deferred::MessageStatements;
+
 /// A statement that can be sent again and again without copying its text.
 #[derive(Debug, Clone)]
 pub(crate) struct Statement(Arc<str>);
+
+impl From<String> for Statement {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
 
 impl Statement {
     /// The text for sqlx.
@@ -25,16 +33,20 @@ pub(crate) struct Statements {
     pub(crate) register_batch: Statement,
     pub(crate) originals: Statement,
     pub(crate) forget: Statement,
+    pub(crate) messages: MessageStatements,
 }
 
 impl Statements {
-    pub(crate) fn new(table: &TableName) -> Self {
+    /// The statements on an inbox's table, and beside it, with the expression that is the deferred
+    /// inbox's clock.
+    pub(crate) fn new(table: &TableName, now: &str) -> Self {
         let on_table = |text| Statement(without_comments(text).replace("{table}", &table.quoted()).into());
         Self {
             register: on_table(include_str!("sql/register.sql")),
             register_batch: on_table(include_str!("sql/register_batch.sql")),
             originals: on_table(include_str!("sql/originals.sql")),
             forget: on_table(include_str!("sql/forget.sql")),
+            messages: MessageStatements::new(table, now),
         }
     }
 }

@@ -11,7 +11,7 @@ use inbox_core::{
 use sqlx::{PgPool, Postgres, Transaction};
 
 use crate::statements::Statements;
-use crate::{batch, condemn, register, schema};
+use crate::{batch, condemn, deferred, register, schema};
 
 /// The inbox's store on PostgreSQL 12 or later, through sqlx. Cloning is cheap.
 ///
@@ -41,6 +41,33 @@ pub struct PostgresStore {
     statements: Arc<Statements>,
     wait: Duration,
     prepared: bool,
+    /// The channel on which it tells of messages that were kept.
+    channel: Option<Arc<str>>,
+    now: Clock,
+}
+
+/// Where the deferred inbox reads the time.
+#[derive(Debug, Clone, Copy)]
+enum Clock {
+    Database,
+    /// The database's, moved by what a table beside the inbox's says.
+    #[cfg(feature = "test-clock")]
+    Moved,
+}
+
+impl Clock {
+    /// The time as an expression in a statement.
+    #[cfg_attr(not(feature = "test-clock"), allow(unused_variables))]
+    fn now(self, table: &TableName) -> String {
+        match self {
+            Self::Database => "clock_timestamp()".to_owned(),
+            #[cfg(feature = "test-clock")]
+            Self::Moved => format!(
+                "(clock_timestamp() + (SELECT shift_micros FROM \"{}\".\"inbox_test_clock\") * interval '1 microsecond')",
+                table.schema()
+            ),
+        }
+    }
 }
 
 impl PostgresStore {
@@ -51,8 +78,10 @@ impl PostgresStore {
     /// may come from anywhere, as long as they are of the same database.
     pub fn new(pool: PgPool) -> Self {
         let table = schema::default_table();
-        let statements = Arc::new(Statements::new(&table));
-        Self { pool, table, statements, wait: DEFAULT_WAIT, prepared: true }
+        let now = Clock::Database;
+        let statements = Arc::new(Statements::new(&table, &now.now(&table)));
+        let channel = Some(deferred::channel_of(&table.messages()).into());
+        Self { pool, table, statements, wait: DEFAULT_WAIT, prepared: true, channel, now }
     }
 
     /// A store on the table `public.inbox`, [verified](Self::verify); warnings go to `tracing`.
@@ -72,8 +101,36 @@ impl PostgresStore {
     /// Uses another table.
     #[must_use]
     pub fn with_table(mut self, table: TableName) -> Self {
-        self.statements = Arc::new(Statements::new(&table));
+        self.statements = Arc::new(Statements::new(&table, &self.now.now(&table)));
+        self.channel = self.channel.map(|_| deferred::channel_of(&table.messages()).into());
         self.table = table;
+        self
+    }
+
+    /// Reads the deferred inbox's time past the shift in the table `inbox_test_clock`, for tests.
+    #[cfg(feature = "test-clock")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(mut self) -> Self {
+        self.now = Clock::Moved;
+        self.statements = Arc::new(Statements::new(&self.table, &self.now.now(&self.table)));
+        self
+    }
+
+    /// Sets whether workers are told of messages that are received or replayed, by NOTIFY in that very
+    /// transaction, so that they need not wait for their next look. On unless set.
+    ///
+    /// The server serialises the commits of transactions that notify, over all of its databases: each
+    /// holds one lock while it commits, the write to the disk included, so they cannot share one. Switch
+    /// it off where thousands of messages a second are received one by one, and let workers look more
+    /// often, or receive in batches: a statement notifies once.
+    ///
+    /// A worker that is told holds one more connection with the pool's options, outside the pool. LISTEN
+    /// does not work through a pooler in transaction mode: switch it off there for the workers' store. A
+    /// store that is [`unprepared`](Self::unprepared) does not listen, but tells others.
+    #[must_use]
+    pub fn with_notifications(mut self, notifications: bool) -> Self {
+        self.channel = notifications.then(|| deferred::channel_of(&self.table.messages()).into());
         self
     }
 
@@ -118,6 +175,11 @@ impl PostgresStore {
         &self.statements
     }
 
+    /// The channel on which to tell of messages, if at all.
+    pub(crate) fn channel(&self) -> Option<&str> {
+        self.channel.as_deref()
+    }
+
     pub(crate) fn wait(&self) -> Duration {
         self.wait
     }
@@ -134,6 +196,7 @@ impl fmt::Debug for PostgresStore {
             .field("table", &self.table)
             .field("wait", &self.wait)
             .field("prepared", &self.prepared)
+            .field("channel", &self.channel)
             .finish_non_exhaustive()
     }
 }

@@ -55,12 +55,12 @@ impl PostgresStore {
     }
 }
 
-fn limit(bytes: usize) -> i32 {
+pub(crate) fn limit(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
 /// The refusal of a server that is too old; sqlx has the version from the connection's start.
-fn too_old(server_version_num: Option<u32>) -> Option<String> {
+pub(crate) fn too_old(server_version_num: Option<u32>) -> Option<String> {
     let major = server_version_num? / 10_000;
     (major < OLDEST_SERVER).then(|| {
         format!("the server is PostgreSQL {major}, which has no COMMIT AND CHAIN; use version {OLDEST_SERVER} or later")

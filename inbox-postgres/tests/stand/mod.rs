@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use inbox_core::{BoxError, Error};
 use inbox_postgres::PostgresStore;
 use inbox_testkit::postgres::{self as blocks, PgTx};
 use inbox_testkit::servers::{Database, PgBouncer, PgBouncerOptions, PostgresServer, ServerError, Wanted};
-use inbox_testkit::suite::{Damage, Fresh, Level, Need, Probe, Stand};
+use inbox_testkit::suite::{Damage, DeferredStand, Fresh, KeepsMessages, Level, Need, Probe, Stand};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -45,20 +46,24 @@ impl PostgresStand {
         let beside = blocks::pool(database.url()).await?;
         blocks::execute_beside(&beside, "DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?;
         blocks::create_effects(&beside).await?;
-        PostgresStore::new(beside.clone()).create_schema().await?;
+        let owner = PostgresStore::new(beside.clone());
+        owner.create_schema().await?;
+        owner.create_message_schema().await?;
+        blocks::create_test_clock(&beside).await?;
         self.beside
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(database.name().to_owned(), beside.clone());
 
-        Ok(match &self.pooler {
+        let store = match &self.pooler {
             None => PostgresStore::new(blocks::pool(database.url()).await?),
             Some(pooler) => {
                 let options: PgConnectOptions = pooler.url_of(database).parse()?;
                 let pool = PgPoolOptions::new().max_connections(10);
                 PostgresStore::new(pool.connect_with(options.statement_cache_capacity(0)).await?).unprepared()
             }
-        })
+        };
+        Ok(store.with_test_clock())
     }
 
     fn beside(&self, store: &PostgresStore) -> PgPool {
@@ -98,6 +103,10 @@ impl Stand for PostgresStand {
         blocks::count_effects(&self.beside(store), name).await
     }
 
+    fn deferred(&self) -> Option<&dyn DeferredStand<PostgresStore>> {
+        Some(&KeepsMessages)
+    }
+
     fn probe(&self) -> Option<&dyn Probe<PostgresStore>> {
         Some(self)
     }
@@ -107,7 +116,7 @@ impl Stand for PostgresStand {
 impl Probe<PostgresStore> for PostgresStand {
     fn offers(&self) -> Vec<Need> {
         let mut offers = blocks::OFFERS.to_vec();
-        offers.extend([Need::Schema, Need::SwallowedInserts]);
+        offers.extend([Need::Schema, Need::SwallowedInserts, Need::Clock]);
         // Behind a pooler a session is somebody else's next: its temporary tables, its kill and its
         // settings are not this client's.
         match self.pooler {
@@ -151,6 +160,10 @@ impl Probe<PostgresStore> for PostgresStand {
 
     async fn open_transactions(&self, store: &PostgresStore) -> Result<u64, BoxError> {
         blocks::open_transactions(&self.beside(store)).await
+    }
+
+    async fn advance_clock(&self, store: &PostgresStore, by: Duration) -> Result<(), BoxError> {
+        blocks::advance_test_clock(&self.beside(store), by).await
     }
 
     fn aborting_sql(&self) -> &'static str {
