@@ -7,6 +7,7 @@
 //!
 //! This crate is for test code. The suite's cases are no stable interface.
 
+pub mod crash;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
