@@ -110,23 +110,26 @@ impl<E: Engine> Drill<'_, E> {
     }
 
     /// Claims leases as a worker would that stands still from then on.
-    async fn claim_and_forget(&mut self) -> Vec<Lease> {
+    async fn claim_and_forget(&mut self) -> Vec<(Lease, String)> {
         self.step = "claiming";
         let claim = Claim::new(self.inbox.consumer(), LEASE, MAX_ATTEMPTS).limit(LATE);
         let rows = self.inbox.store().claim(&claim).await.expect("a claim");
         assert_eq!(rows.len(), LATE as usize, "the messages were received before");
-        rows.iter().map(|row| Lease { sequence: row.sequence, token: claim.token }).collect()
+        let remembered = rows.into_iter().map(|row| {
+            let lease = Lease { sequence: row.sequence, token: claim.token };
+            (lease, String::from_utf8(row.message_id).expect("an id of ours"))
+        });
+        remembered.collect()
     }
 
     /// Goes on with these leases, which have run out: each writes its effect only if the fence lets it.
-    async fn come_back_late(&mut self, leases: &[Lease]) {
+    async fn come_back_late(&mut self, claimed: &[(Lease, String)]) {
         self.step = "coming back late";
-        for lease in leases {
+        for (lease, message) in claimed {
             let mut tx = self.inbox.begin().await.expect("a transaction");
             let held = tx.complete(&[*lease]).await.expect("an answer of the fence");
             if held == [true] {
-                let late = format!("late {}", lease.sequence);
-                E::write_effect(&mut tx, &late).await.expect("an effect");
+                E::write_effect(&mut tx, message).await.expect("an effect");
             }
             tx.commit().await.expect("a commit");
         }
