@@ -8,6 +8,12 @@
 //! | 100 new messages with one effect | 5 | 5 |
 //! | the new message, nothing kept prepared | 7 | 7 |
 //! | the duplicate, nothing kept prepared | | 4 |
+//! | receiving a message | | 5 |
+//! | receiving a batch of 100 | | 5 |
+//! | claiming up to 100 messages | | 2 |
+//! | the same in the order of their keys | | 5 |
+//! | completing a message with one effect | | 5 |
+//! | writing down a failed attempt | | 2 |
 //!
 //! The first of them is the driver's: a pool of sqlx pings a connection before it hands it out,
 //! unless `test_before_acquire(false)`.
@@ -24,8 +30,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use inbox_core::{
-    Administer, BatchOutcome, Consumer, Error, ErrorKind, Inbox, Message, MessageId, Outcome, Registered,
-    RetryPolicy,
+    Administer, AfterDead, BatchOutcome, BatchReceived, Claim, Consumer, Deferred, Envelope, Error,
+    ErrorKind, Fail, Inbox, Lease, Message, MessageId, Outcome, Received, Registered, RetryPolicy,
 };
 use inbox_postgres::PostgresStore;
 use inbox_testkit::proxy::{Fault, Proxy, Trip};
@@ -62,7 +68,9 @@ impl Line {
         let server = PostgresServer::shared(Wanted::Any).await.expect("a PostgreSQL server");
         let database = server.fresh_database().await.expect("a fresh database");
         let beside = PgPool::connect(database.url()).await.expect("a pool");
-        PostgresStore::new(beside.clone()).create_schema().await.expect("the schema");
+        let owner = PostgresStore::new(beside.clone());
+        owner.create_schema().await.expect("the schema");
+        owner.create_message_schema().await.expect("the schema of kept messages");
         sqlx::raw_sql("CREATE TABLE effect (id text NOT NULL)").execute(&beside).await.expect("a table");
 
         let proxy = Proxy::in_front_of(database.url()).expect("a proxy");
@@ -318,6 +326,85 @@ async fn a_batch_takes_the_round_trips_of_one_message() {
     assert_eq!(new.work, ["ping", "begin", "execute", "execute", "commit"]);
     // One statement more, which reads the originals of all duplicates.
     assert_eq!(known.work, ["ping", "begin", "execute", "execute"]);
+}
+
+fn envelope(id: &str) -> Envelope {
+    Envelope::new(message(id), b"payload".as_slice())
+}
+
+/// Claims up to so many messages; answers their leases.
+async fn claimed(line: &Line, limit: u32, order: Option<AfterDead>) -> Vec<Lease> {
+    let consumer = consumer();
+    let claim = Claim::new(&consumer, Duration::from_secs(60), 5).limit(limit).order(order);
+    let rows = line.inbox.store().claim(&claim).await.unwrap();
+    rows.iter().map(|row| Lease { sequence: row.sequence, token: claim.token }).collect()
+}
+
+/// Keeps messages without a word on the line.
+async fn receive_beside(line: &Line, ids: &[String]) {
+    let beside = Inbox::new(PostgresStore::new(line.beside.clone()), consumer());
+    let envelopes: Vec<Envelope> = ids.iter().map(|id| envelope(id)).collect();
+    beside.receive_batch(&envelopes).await.unwrap();
+}
+
+#[tokio::test]
+async fn receiving_takes_one_statement_to_register_and_one_to_keep_however_many_messages() {
+    let Some(line) = Line::new().await else { return };
+    let one = line
+        .spent(async |id| assert_eq!(line.inbox.receive(&envelope(id)).await.unwrap(), Received::Kept))
+        .await;
+    let hundred = line
+        .spent(async |id| {
+            let envelopes: Vec<Envelope> = numbered(id).iter().map(|id| envelope(id)).collect();
+            let received = line.inbox.receive_batch(&envelopes).await.unwrap();
+            assert!(received.iter().all(|received| matches!(received, BatchReceived::Kept)));
+        })
+        .await;
+
+    assert_eq!(one.work, ["ping", "begin", "execute", "execute", "commit"]);
+    assert_eq!(hundred.work, one.work);
+}
+
+#[tokio::test]
+async fn a_claim_is_one_statement_and_one_in_order_is_two_in_a_transaction() {
+    let Some(line) = Line::new().await else { return };
+    for (order, work) in [
+        (None, &["ping", "execute"][..]),
+        (Some(AfterDead::Block), &["ping", "begin", "execute", "execute", "commit"]),
+    ] {
+        let spent = line
+            .spent(async |id| {
+                receive_beside(&line, &numbered(&format!("{id}-{order:?}"))).await;
+                assert_eq!(claimed(&line, 100, order).await.len(), 100);
+            })
+            .await;
+        assert_eq!(spent.work, work);
+    }
+}
+
+#[tokio::test]
+async fn completing_takes_the_round_trips_of_registering_and_a_failure_is_one_statement() {
+    let Some(line) = Line::new().await else { return };
+    receive_beside(&line, &numbered("m")).await;
+    let leases = std::sync::Mutex::new(claimed(&line, 100, None).await);
+    let next = || leases.lock().unwrap().pop().unwrap();
+    let completed = line
+        .spent(async |_| {
+            let mut tx = line.inbox.begin().await.unwrap();
+            assert_eq!(tx.complete(&[next()]).await.unwrap(), [true]);
+            effect(&mut tx).await.unwrap();
+            tx.commit().await.unwrap();
+        })
+        .await;
+    let failed = line
+        .spent(async |_| {
+            let (consumer, lease) = (consumer(), next());
+            line.inbox.store().fail(&Fail::new(&consumer, lease, None, "\"e\"")).await.unwrap();
+        })
+        .await;
+
+    assert_eq!(completed.work, ["ping", "begin", "execute", "execute", "commit"]);
+    assert_eq!(failed.work, ["ping", "execute"]);
 }
 
 #[tokio::test]

@@ -7,6 +7,9 @@
 mod batch;
 mod begin;
 mod commit;
+mod deferred;
+mod deferred_plans;
+mod deferred_verify;
 mod errors;
 mod register;
 mod schema;

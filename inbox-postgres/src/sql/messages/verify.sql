@@ -105,11 +105,11 @@ WITH messages AS (
     FROM messages WHERE relrowsecurity
     UNION ALL
     SELECT 26, true, format('the trigger %I can swallow or change a message; drop or disable it', tgname)
-    FROM pg_trigger JOIN messages ON inbox.oid = tgrelid
+    FROM pg_trigger JOIN messages ON messages.oid = tgrelid
     WHERE NOT tgisinternal AND tgenabled <> 'D'
     UNION ALL
     SELECT 27, true, format('the rule %I can swallow or redirect a message; drop or disable it', rulename)
-    FROM pg_rewrite JOIN messages ON inbox.oid = ev_class
+    FROM pg_rewrite JOIN messages ON messages.oid = ev_class
     WHERE relkind = 'r' AND ev_enabled <> 'D'
 
     -- The columns
@@ -139,7 +139,7 @@ WITH messages AS (
     FROM actual WHERE name = 'sequence' AND attnum IS NOT NULL AND attidentity = ''
     UNION ALL
     SELECT 38, true, format('the further column %I is NOT NULL without a default, so no message can be kept; give it one', attname)
-    FROM pg_attribute JOIN messages ON inbox.oid = attrelid
+    FROM pg_attribute JOIN messages ON messages.oid = attrelid
     WHERE attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = ''
       AND attname NOT IN (SELECT name FROM expected)
 
