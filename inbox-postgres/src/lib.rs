@@ -41,6 +41,13 @@
 //! | R16 | [`PostgresStore::verify`] | |
 //! | R17 cancelling | transactions begin in a task of their own | |
 //!
+//! # The deferred inbox
+//!
+//! [`PostgresStore::create_message_schema`] makes the table of whole messages, `inbox_messages`. A claim is
+//! one statement with `FOR UPDATE SKIP LOCKED`, on a partial index of what is pending; completing counts in
+//! the setting that proves registrations; and workers are told of messages by NOTIFY, unless
+//! [`PostgresStore::with_notifications`] says otherwise.
+//!
 //! # Poolers
 //!
 //! Only transaction-level state is used, so a pooler in transaction mode works; where it does not
