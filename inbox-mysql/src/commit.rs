@@ -5,6 +5,7 @@ use std::time::Duration;
 use inbox_core::{BoxFuture, End, Error, ErrorKind, Guard, MessageId, Transactional};
 use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
+use crate::deferred::still_hold;
 use crate::script::{Failed, Script};
 use crate::statements::IDS;
 use crate::transaction::{COMMIT, ROLLBACK};
@@ -146,7 +147,7 @@ async fn roll_back_outermost(
     }
 }
 
-/// Whether a registration of a transaction without its guard is there after a rollback, by the eyes
+/// Whether a registration, or a completion, of a transaction without its guard is there after a rollback, by the eyes
 /// of a transaction that sees only what is committed.
 ///
 /// A copy of the message may have been registered by another transaction in the meantime, so only rows
@@ -157,7 +158,11 @@ async fn any_committed(
     request: &End<'_>,
 ) -> Result<bool, sqlx::Error> {
     transaction::begin_reading().run(conn).await.map_err(Failed::into_source)?;
-    let found = find_committed(store, conn, request).await;
+    let found = match find_committed(store, conn, request).await {
+        // A completion is taken back with its lease, unless it was committed, or somebody has taken over since.
+        Ok(false) => still_hold(store, conn, request.consumer, request.completed).await.map(|hold| !hold),
+        found => found,
+    };
     Script::new().then(ROLLBACK).run(conn).await.map_err(Failed::into_source)?;
     found
 }

@@ -41,6 +41,7 @@ const KINDS: &[(u16, ErrorKind)] = &[
     (1054, ErrorKind::Schema),    // ER_BAD_FIELD_ERROR
     (1142, ErrorKind::Schema),    // ER_TABLEACCESS_DENIED_ERROR
     (1143, ErrorKind::Schema),    // ER_COLUMNACCESS_DENIED_ERROR
+    (1176, ErrorKind::Schema),    // ER_KEY_DOES_NOT_EXITS: an index that a statement names
     (1044, ErrorKind::Schema),    // ER_DBACCESS_DENIED_ERROR
 ];
 
@@ -57,7 +58,7 @@ const FAILED_COMMIT: u16 = 1180;
 /// | 1213, 1020, 1412, 3101 | `Retryable` |
 /// | 1205, 3572 | `Busy` |
 /// | 1040, 1045, 1203, 1226, 1698, 1047, 1053, 1152, 1158 to 1161, 1290, 1836, 1927, 4031 | `Unavailable` |
-/// | 1146, 1049, 1054, 1142, 1143, 1044 | `Schema` |
+/// | 1146, 1049, 1054, 1142, 1143, 1044, 1176 | `Schema` |
 /// | any other | `Backend` |
 ///
 /// Without a number: I/O, TLS, options that do not fit the server, and errors of the pool are `Unavailable`, any
@@ -180,7 +181,9 @@ fn refused_login(error: &sqlx::Error) -> Option<&'static str> {
 /// What to do about an error of kind `Schema`.
 fn remedy(error: &sqlx::Error) -> &'static str {
     match number(error) {
-        Some(1146) => "run create_schema, or the text of ddl",
+        Some(1146) => {
+            "run create_schema, or the text of ddl; for kept messages create_message_schema, or the text of messages_ddl"
+        }
         Some(1049) => "create the database, then run create_schema, or the text of ddl",
         Some(1142 | 1143 | 1044) => {
             "this account lacks a right; see the text of grants, and for forgetting of operator_grants"
@@ -221,7 +224,7 @@ mod tests {
                 ErrorKind::Unavailable,
                 &[1040, 1045, 1698, 1203, 1226, 1047, 1053, 1290, 1836, 1927, 4031, 1152, 1158, 1161],
             ),
-            (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044]),
+            (ErrorKind::Schema, &[1146, 1049, 1054, 1142, 1143, 1044, 1176]),
             (ErrorKind::Backend, &[1062, 1064, 1305, 1317, 1690, 1969, 3024, 3819, 0]),
         ] {
             for number in numbers {

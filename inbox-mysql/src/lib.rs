@@ -50,6 +50,7 @@ mod batch;
 mod begin;
 mod commit;
 mod condemn;
+mod deferred;
 mod dialect;
 mod errors;
 mod guard;
@@ -67,6 +68,7 @@ mod transaction;
 mod verify;
 mod wait;
 
+pub use deferred::{MESSAGES_SCHEMA_VERSION, message_grants, messages_ddl};
 pub use errors::{is_retryable, kind_of};
 pub use in_transaction::InTransaction;
 pub use schema::{Account, SCHEMA_VERSION, ddl, grants, operator_grants};

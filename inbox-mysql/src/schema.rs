@@ -3,7 +3,8 @@
 use std::fmt;
 
 use inbox_core::{Deadline, Error, ErrorKind, TableName};
-use sqlx::{MySqlConnection, Row};
+use sqlx::pool::PoolConnection;
+use sqlx::{MySql, MySqlConnection, Row};
 
 use crate::script::{Failed, Script};
 use crate::statements::{quoted, without_comments};
@@ -115,56 +116,67 @@ impl MySqlStore {
     /// `Busy` past the wait; `Unavailable`, or what the server reports.
     pub async fn create_schema(&self) -> Result<(), Error> {
         let doing = format!("create the inbox table {}", self.table());
-        let wait = Deadline::after(self.wait());
-        let mut conn = self.pool().acquire().await.map_err(|source| unconnected(&doing, source))?;
-        // Its session's settings go with it, however this ends, and so does what DDL may have left.
-        conn.close_on_drop();
-        let exists = self.look_for_table(&mut conn, &wait).await;
-        let exists = exists.map_err(|source| errors::error_within(&wait, &*doing, source))?;
-        if !exists.table {
-            self.create(&mut conn, exists, &wait).await.map_err(|source| {
-                let no_right =
-                    matches!(errors::number(&source), Some(NO_RIGHT_ON_TABLE | NO_RIGHT_ON_DATABASE));
-                let error = errors::error_within(&wait, &*doing, source);
-                if no_right { error.with_detail(missing_right(exists)) } else { error }
-            })?;
-        }
+        let mut conn = self.create_table(self.table(), &ddl(self.table()), &doing).await?;
         // Also of a table that was just created: another process may have been the one, with
         // something else in mind.
         self.verify_on(&mut conn, &doing).await.map(drop)
     }
 
-    async fn look_for_table(
+    /// Creates a table unless it is there, and returns the connection.
+    pub(crate) async fn create_table(
         &self,
-        conn: &mut MySqlConnection,
-        wait: &Deadline,
-    ) -> Result<Exists, sqlx::Error> {
-        let look = without_comments(include_str!("sql/exists.sql"))
-            .replace("{schema}", self.table().schema().as_str())
-            .replace("{table}", self.table().table().as_str());
-        // What somebody left open on the connection would be committed by DDL.
-        let script = Script::new().then(transaction::ROLLBACK).then(bound(wait)).then(look);
-        let answers = script.run(conn).await.map_err(Failed::into_source)?;
-        let row = answers[2].rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Exists { database: row.try_get::<i64, _>(0)? != 0, table: row.try_get::<i64, _>(1)? != 0 })
-    }
-
-    async fn create(
-        &self,
-        conn: &mut MySqlConnection,
-        exists: Exists,
-        wait: &Deadline,
-    ) -> Result<(), sqlx::Error> {
-        // CREATE DATABASE needs a right on it, IF NOT EXISTS or not.
-        if !exists.database {
-            let database = format!("CREATE DATABASE IF NOT EXISTS `{}`", self.table().schema());
-            let script = Script::new().then(bound(wait)).then(database);
-            script.run(conn).await.map_err(Failed::into_source)?;
+        table: &TableName,
+        ddl: &str,
+        doing: &str,
+    ) -> Result<PoolConnection<MySql>, Error> {
+        let wait = Deadline::after(self.wait());
+        let mut conn = self.pool().acquire().await.map_err(|source| unconnected(doing, source))?;
+        // Its session's settings go with it, however this ends, and so does what DDL may have left.
+        conn.close_on_drop();
+        let exists = look_for_table(table, &mut conn, &wait).await;
+        let exists = exists.map_err(|source| errors::error_within(&wait, doing, source))?;
+        if !exists.table {
+            create(table, ddl, &mut conn, exists, &wait).await.map_err(|source| {
+                let no_right =
+                    matches!(errors::number(&source), Some(NO_RIGHT_ON_TABLE | NO_RIGHT_ON_DATABASE));
+                let error = errors::error_within(&wait, doing, source);
+                if no_right { error.with_detail(missing_right(exists)) } else { error }
+            })?;
         }
-        let table = ddl(self.table());
-        let script = Script::new().then(bound(wait)).then(table.trim_end().trim_end_matches(';'));
-        script.run(conn).await.map(drop).map_err(Failed::into_source)
+        Ok(conn)
     }
+}
+
+async fn look_for_table(
+    table: &TableName,
+    conn: &mut MySqlConnection,
+    wait: &Deadline,
+) -> Result<Exists, sqlx::Error> {
+    let look = without_comments(include_str!("sql/exists.sql"))
+        .replace("{schema}", table.schema().as_str())
+        .replace("{table}", table.table().as_str());
+    // What somebody left open on the connection would be committed by DDL.
+    let script = Script::new().then(transaction::ROLLBACK).then(bound(wait)).then(look);
+    let answers = script.run(conn).await.map_err(Failed::into_source)?;
+    let row = answers[2].rows.first().ok_or(sqlx::Error::RowNotFound)?;
+    Ok(Exists { database: row.try_get::<i64, _>(0)? != 0, table: row.try_get::<i64, _>(1)? != 0 })
+}
+
+async fn create(
+    table: &TableName,
+    ddl: &str,
+    conn: &mut MySqlConnection,
+    exists: Exists,
+    wait: &Deadline,
+) -> Result<(), sqlx::Error> {
+    // CREATE DATABASE needs a right on it, IF NOT EXISTS or not.
+    if !exists.database {
+        let database = format!("CREATE DATABASE IF NOT EXISTS `{}`", table.schema());
+        let script = Script::new().then(bound(wait)).then(database);
+        script.run(conn).await.map_err(Failed::into_source)?;
+    }
+    let script = Script::new().then(bound(wait)).then(ddl.trim_end().trim_end_matches(';'));
+    script.run(conn).await.map(drop).map_err(Failed::into_source)
 }
 
 /// Bounds the waits of the session for the locks that DDL takes.

@@ -11,6 +11,7 @@ use inbox_core::{
 };
 use sqlx::{MySql, MySqlPool, Transaction};
 
+use crate::deferred::MessageStatements;
 use crate::statements::Statements;
 use crate::{batch, condemn, dialect, register, schema};
 
@@ -40,6 +41,7 @@ pub struct MySqlStore {
     pool: MySqlPool,
     table: TableName,
     statements: Arc<Statements>,
+    messages: Arc<MessageStatements>,
     dialect: Arc<dialect::Known>,
     side: Option<MySqlPool>,
     wait: Duration,
@@ -71,7 +73,8 @@ impl MySqlStore {
     /// A store on a table of any database. Does no I/O and checks nothing.
     pub fn on_table(pool: MySqlPool, table: TableName) -> Self {
         let statements = Arc::new(Statements::new(&table));
-        Self { pool, table, statements, dialect: Arc::default(), side: None, wait: DEFAULT_WAIT }
+        let messages = Arc::new(MessageStatements::new(&table, false));
+        Self { pool, table, statements, messages, dialect: Arc::default(), side: None, wait: DEFAULT_WAIT }
     }
 
     /// A store as of [`new`](Self::new), [verified](Self::verify); warnings go to `tracing`.
@@ -91,6 +94,7 @@ impl MySqlStore {
     #[must_use]
     pub fn with_table(mut self, table: TableName) -> Self {
         self.statements = Arc::new(Statements::new(&table));
+        self.messages = Arc::new(self.messages.on(&table));
         self.table = table;
         self
     }
@@ -120,6 +124,15 @@ impl MySqlStore {
         self
     }
 
+    /// Adds to the clock of the deferred inbox what the table `inbox_test_clock` of the same database says.
+    #[cfg(feature = "test-clock")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_test_clock(mut self) -> Self {
+        self.messages = Arc::new(MessageStatements::new(&self.table, true));
+        self
+    }
+
     /// The pool.
     pub fn pool(&self) -> &MySqlPool {
         &self.pool
@@ -132,6 +145,10 @@ impl MySqlStore {
 
     pub(crate) fn statements(&self) -> &Statements {
         &self.statements
+    }
+
+    pub(crate) fn messages(&self) -> &MessageStatements {
+        &self.messages
     }
 
     pub(crate) fn dialect(&self) -> &dialect::Known {

@@ -1,6 +1,6 @@
 //! Refusing a table that cannot keep the contract, before it breaks it (R16).
 
-use inbox_core::{Consumer, Error, EventType, MessageId, SchemaReport};
+use inbox_core::{Consumer, Error, EventType, MessageId, SchemaReport, TableName};
 use sqlx::{MySqlConnection, Row};
 
 use crate::dialect::Dialect;
@@ -36,48 +36,48 @@ impl MySqlStore {
         conn: &mut MySqlConnection,
         doing: &str,
     ) -> Result<SchemaReport, Error> {
+        self.verify_table(conn, doing, self.table(), |dialect| self.query(dialect)).await
+    }
+
+    /// What a query finds of a table.
+    pub(crate) async fn verify_table(
+        &self,
+        conn: &mut MySqlConnection,
+        doing: &str,
+        table: &TableName,
+        query: impl FnOnce(Dialect) -> String + Send,
+    ) -> Result<SchemaReport, Error> {
         let mut report = SchemaReport::new();
-        let found = self.look(conn).await.map_err(|source| errors::error(doing, source))?;
+        let found = self.look(conn, table, query).await.map_err(|source| errors::error(doing, source))?;
         let Some(findings) = found else {
             report.refuse(TOO_OLD);
-            return report.into_result(self.table());
+            return report.into_result(table);
         };
         for (refused, text) in findings {
             if refused { report.refuse(text) } else { report.warn(text) }
         }
-        report.into_result(self.table())
+        report.into_result(table)
     }
 
     /// What `sql/verify.sql` finds; None where the server would not understand it.
-    async fn look(&self, conn: &mut MySqlConnection) -> Result<Option<Vec<(bool, String)>>, sqlx::Error> {
+    async fn look(
+        &self,
+        conn: &mut MySqlConnection,
+        table: &TableName,
+        query: impl FnOnce(Dialect) -> String + Send,
+    ) -> Result<Option<Vec<(bool, String)>>, sqlx::Error> {
         let dialect = self.dialect().ask(conn).await?;
         let probed = Script::new().then(PROBE).run(conn).await.map_err(Failed::into_source)?;
         if probed[0].rows.is_empty() {
             return Ok(None);
         }
-        let answers = Script::new().then(self.query(dialect)).run(conn).await.map_err(Failed::into_source)?;
+        let answers = Script::new().then(query(dialect)).run(conn).await.map_err(Failed::into_source)?;
         let read = |row: &sqlx::mysql::MySqlRow| Ok((row.try_get::<i64, _>(0)? != 0, row.try_get(1)?));
         let mut findings = answers[0].rows.iter().map(read).collect::<Result<Vec<_>, sqlx::Error>>()?;
-        if self.is_temporary(conn).await? {
+        if is_temporary(conn, table).await? {
             findings.push((true, TEMPORARY.to_owned()));
         }
         Ok(Some(findings))
-    }
-
-    /// Whether this session has a temporary table of the name, which takes the place of the other one
-    /// even where that is named with its database. Only newer MariaDBs list them in
-    /// `information_schema`.
-    async fn is_temporary(&self, conn: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
-        let show = Script::new().then(format!("SHOW CREATE TABLE {}", quoted(self.table())));
-        match show.run(conn).await {
-            Ok(answers) => {
-                let text = answers[0].rows.first().map(|row| row.try_get::<String, _>(1)).transpose()?;
-                Ok(text.is_some_and(|text| text.starts_with("CREATE TEMPORARY ")))
-            }
-            // There is none, or no right to see it, which the query has told.
-            Err(failed) if failed.source.as_database_error().is_some() => Ok(false),
-            Err(failed) => Err(failed.into_source()),
-        }
     }
 
     fn query(&self, dialect: Dialect) -> String {
@@ -94,6 +94,22 @@ impl MySqlStore {
             .replace("{id_limit}", &MessageId::MAX_BYTES.to_string())
             .replace("{type_limit}", &EventType::MAX_BYTES.to_string())
             .replace("{version}", &SCHEMA_VERSION.to_string())
+    }
+}
+
+/// Whether this session has a temporary table of the name, which takes the place of the other one
+/// even where that is named with its database. Only newer MariaDBs list them in
+/// `information_schema`.
+async fn is_temporary(conn: &mut MySqlConnection, table: &TableName) -> Result<bool, sqlx::Error> {
+    let show = Script::new().then(format!("SHOW CREATE TABLE {}", quoted(table)));
+    match show.run(conn).await {
+        Ok(answers) => {
+            let text = answers[0].rows.first().map(|row| row.try_get::<String, _>(1)).transpose()?;
+            Ok(text.is_some_and(|text| text.starts_with("CREATE TEMPORARY ")))
+        }
+        // There is none, or no right to see it, which the query has told.
+        Err(failed) if failed.source.as_database_error().is_some() => Ok(false),
+        Err(failed) => Err(failed.into_source()),
     }
 }
 

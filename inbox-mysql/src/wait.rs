@@ -35,6 +35,14 @@ pub(crate) fn bounded(
     }
 }
 
+/// Restores the session's settings after an error, after which the script has not come to it.
+pub(crate) fn restore(dialect: Dialect) -> Script {
+    match dialect {
+        Dialect::MariaDb => Script::new(),
+        Dialect::MySql => Script::new().then(RESTORE),
+    }
+}
+
 /// When a statement is ended from a side connection; None beyond what a clock counts.
 pub(crate) fn end(wait: &Deadline) -> Option<Instant> {
     wait.started().checked_add(wait.bound().max(SHORTEST_STATEMENT))

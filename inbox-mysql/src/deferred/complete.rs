@@ -1,0 +1,61 @@
+//! Completing messages in the transaction of their effect: the lease is the fence (D3).
+
+use inbox_core::{Complete, Consumer, Deadline, Error, Guard, Lease};
+use sqlx::{MySqlConnection, Row};
+
+use super::statements::LEASES;
+use crate::register::run_bounded;
+use crate::script::{Failed, Script};
+use crate::{MySqlStore, errors, transaction};
+
+/// Completes messages in the transaction that is open on `conn`: one round trip, two where there are many.
+pub(crate) async fn complete(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    request: &Complete<'_>,
+) -> Result<Vec<bool>, Error> {
+    transaction::refuse_lost(conn, || request.doing())?;
+    let wait = Deadline::after(store.wait());
+    let texts = store.messages();
+    let mut held = Vec::with_capacity(request.leases.len());
+    let mut guard = Guard::Outside;
+    for chunk in request.leases.chunks(LEASES) {
+        if let [_] = chunk {
+            // By rows that matched, as sqlx counts them.
+            let complete = texts.complete.of(request.consumer, chunk);
+            let done = run_bounded(store, conn, &wait, guard, complete, || request.doing()).await?;
+            held.push(done.affected > 0);
+            continue;
+        }
+        let hold = texts.hold_leases.of(request.consumer, chunk);
+        let seen = run_bounded(store, conn, &wait, guard, hold, || request.doing()).await?;
+        guard = Guard::Fresh;
+        let seen = seen.rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>();
+        let seen = seen.map_err(|source| errors::error(request.doing(), source))?;
+        let holding: Vec<Lease> = chunk.iter().copied().filter(|one| seen.contains(&one.sequence)).collect();
+        if !holding.is_empty() {
+            let complete = texts.complete.of(request.consumer, &holding);
+            run_bounded(store, conn, &wait, guard, complete, || request.doing()).await?;
+        }
+        held.extend(chunk.iter().map(|one| seen.contains(&one.sequence)));
+    }
+    Ok(held)
+}
+
+/// Whether all of these leases stand, by the eyes of a transaction that sees only what is committed: then
+/// nothing that was completed under them is.
+pub(crate) async fn still_hold(
+    store: &MySqlStore,
+    conn: &mut MySqlConnection,
+    consumer: &Consumer,
+    completed: &[Lease],
+) -> Result<bool, sqlx::Error> {
+    for chunk in completed.chunks(LEASES) {
+        let look = Script::new().then(store.messages().see_leases.of(consumer, chunk));
+        let answers = look.run(conn).await.map_err(Failed::into_source)?;
+        if answers[0].rows.len() < chunk.len() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

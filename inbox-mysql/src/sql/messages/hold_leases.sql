@@ -1,0 +1,7 @@
+-- Locks the rows of some leases, as far as these still hold.
+SELECT sequence
+FROM {table} FORCE INDEX (PRIMARY)
+WHERE sequence IN ({sequences}) AND (sequence, lease_token) IN ({leases})
+  AND consumer = {consumer} AND state = {pending}
+LIMIT 1000
+FOR UPDATE
