@@ -26,7 +26,8 @@ const LATE: u32 = 20;
 /// How long everything may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
-const _: () = assert!(RECEIVED_A_ROUND * (KILLS + 1) == MESSAGES && RECEIVED_A_ROUND % RECEIVED_AT_ONCE == 0);
+const _: () =
+    assert!(RECEIVED_A_ROUND * (KILLS + 1) == MESSAGES && RECEIVED_A_ROUND.is_multiple_of(RECEIVED_AT_ONCE));
 // The steady one has four batches of 20 in hand, and one more on its way.
 const _: () = assert!(RECEIVED_A_ROUND - FOR_THE_STEADY_ONE - 100 > LATEST_KILL);
 
@@ -76,7 +77,7 @@ impl<E: Engine> Drill<'_, E> {
         steady.until_it_ends().await;
 
         self.come_back_late(&late).await;
-        self.count(u64::from(LATE)).await;
+        self.count().await;
     }
 
     fn start(&self, role: Role) -> Process {
@@ -99,7 +100,7 @@ impl<E: Engine> Drill<'_, E> {
     async fn kill_one_in_a_handler(&mut self, round: u32) {
         let at = 1 + round * 37 % LATEST_KILL;
         let mut victim =
-            self.start(Role::Victim(Hold { at, written: round % 2 == 0, batches: round % 4 >= 2 }));
+            self.start(Role::Victim(Hold { at, written: round.is_multiple_of(2), batches: round % 4 >= 2 }));
         let kill = async {
             victim.until_it_says(HOLDING).await;
             victim.kill();
@@ -135,16 +136,17 @@ impl<E: Engine> Drill<'_, E> {
         }
     }
 
-    /// Checks what is left. So many takeovers are of leases that no victim held.
+    /// Checks what is left.
     #[allow(clippy::print_stdout, reason = "what the test has shown, for whoever asks with --nocapture")]
-    async fn count(&mut self, of_others: u64) {
+    async fn count(&mut self) {
         self.step = "counting";
         let counts = self.inbox.message_counts(u32::MAX).await.expect("counts");
         let count = |state| counts.iter().find(|one| one.state == state).map_or(0, |one| one.count);
         let (done, dead, pending) = (count(State::Done), count(State::Dead), count(State::Pending));
         let effects = E::count_effects(self.inbox.store()).await;
         let (listed, abandoned) = self.read_done().await;
-        let takeovers = abandoned - of_others.min(abandoned);
+        // Those of leases that no victim held do not count.
+        let takeovers = abandoned.saturating_sub(LATE.into());
         let (received, kills) = (self.received, self.kills);
         println!(
             "received={received} done={done} dead={dead} effects={} kills={kills} takeovers={takeovers}",

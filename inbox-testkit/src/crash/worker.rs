@@ -126,23 +126,20 @@ async fn work_in_portions<E: Engine>(worker: &Worker<E::Store>, mut orders: Unbo
     while let Some(portion) = more {
         let mut handled = hands.handled.subscribe();
         let mut limit = *handled.borrow() + portion;
-        let mut told = None;
+        let mut everything = false;
         let spent = async {
             loop {
                 tokio::select! {
                     _ = handled.wait_for(|handled| *handled >= limit) => return,
                     more = next(&mut orders) => match more {
                         Some(portion) => limit = *hands.handled.borrow() + portion,
-                        None => return told = Some(()),
+                        None => return everything = true,
                     }
                 }
             }
         };
         worker.run_batches(spent, &handler).await.expect("a worker that lives");
-        more = match told {
-            Some(()) => None,
-            None => next(&mut orders).await,
-        };
+        more = if everything { None } else { next(&mut orders).await };
     }
     worker.run_batches_until_drained(&handler).await.expect("a worker that drains");
 }
