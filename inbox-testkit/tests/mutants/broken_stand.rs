@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use inbox_core::{Administer, Begin, BoxError, Error};
-use inbox_testkit::suite::{Damage, Fresh, Level, Need, Probe, Stand};
+use inbox_testkit::suite::{Damage, DeferredStand, Fresh, Level, Need, Probe, Stand};
 
 use crate::expected::Expected;
 
@@ -25,6 +25,11 @@ pub(crate) trait Engine: Send + Sync + 'static {
     fn server(&self) -> &'static str;
 
     fn expected(&self) -> Expected;
+
+    /// What the broken store answers of its deferred inbox, where the engine has one with faults.
+    fn deferred(&self) -> Option<&dyn DeferredStand<Self::Broken>> {
+        None
+    }
 
     /// Whether a case runs: one that the fault cannot concern only takes time.
     fn runs(&self, case: &str) -> bool;
@@ -85,6 +90,10 @@ impl<E: Engine> Stand for BrokenStand<E> {
 
     fn probe(&self) -> Option<&dyn Probe<E::Broken>> {
         Some(self)
+    }
+
+    fn deferred(&self) -> Option<&dyn DeferredStand<E::Broken>> {
+        self.engine.deferred()
     }
 }
 
@@ -148,6 +157,14 @@ impl<E: Engine> Probe<E::Broken> for BrokenStand<E> {
 
     async fn verify(&self, store: &E::Broken) -> Result<(), Error> {
         self.engine.verify(store).await
+    }
+
+    fn messages_table(&self) -> &'static str {
+        self.engine.healthy().messages_table()
+    }
+
+    async fn advance_clock(&self, store: &E::Broken, by: Duration) -> Result<(), BoxError> {
+        self.engine.healthy().advance_clock(store.as_ref(), by).await
     }
 
     fn damages(&self) -> Vec<Damage> {

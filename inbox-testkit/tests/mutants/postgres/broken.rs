@@ -21,6 +21,7 @@ pub(crate) struct BrokenStore {
     pub(crate) inner: PostgresStore,
     pub(crate) fault: Fault,
     remembered: Mutex<HashSet<(Consumer, MessageId)>>,
+    last_claimed: Mutex<Option<i64>>,
 }
 
 impl AsRef<PostgresStore> for BrokenStore {
@@ -31,7 +32,7 @@ impl AsRef<PostgresStore> for BrokenStore {
 
 impl BrokenStore {
     pub(crate) fn new(inner: PostgresStore, fault: Fault) -> Self {
-        Self { inner, fault, remembered: Mutex::default() }
+        Self { inner, fault, remembered: Mutex::default(), last_claimed: Mutex::default() }
     }
 
     /// What the fault makes of a key.
@@ -81,7 +82,15 @@ impl BrokenStore {
         }
     }
 
-    async fn raw(&self, tx: &mut PgTx, sql: &str) {
+    /// The last sequence that was claimed before this one.
+    pub(crate) fn last_claimed(&self, now: Option<i64>) -> Option<i64> {
+        let mut last = self.last_claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *last;
+        *last = before.max(now);
+        before
+    }
+
+    pub(crate) async fn raw(&self, tx: &mut PgTx, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut **tx).await.expect("the fault's SQL runs");
     }
 
@@ -128,7 +137,7 @@ impl BrokenStore {
     }
 
     /// Dropped in between, the connection goes back to the pool with a transaction in it.
-    async fn begin_unknown_to_the_pool(&self) -> Result<(), sqlx::Error> {
+    pub(crate) async fn begin_unknown_to_the_pool(&self) -> Result<(), sqlx::Error> {
         // More often than any case polls: whoever drops a begin at one place after the other meets it.
         const YIELDS: usize = 64;
         let mut connection = self.inner.pool().acquire().await?;
@@ -177,7 +186,7 @@ impl BrokenStore {
         let made_up = || Registration::Duplicate(Original::new("made up", SystemTime::now(), None));
         let key = (request.consumer.clone(), request.message.id().clone());
         match (self.fault, answer) {
-            (Fault::AlwaysNew, Ok(_)) => Ok(Registration::New),
+            (Fault::AlwaysNew | Fault::KeepsDuplicates, Ok(_)) => Ok(Registration::New),
             (Fault::AlwaysDuplicate, Ok(_)) => Ok(made_up()),
             (Fault::RemembersInProcess, Ok(answer)) => {
                 let first = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
@@ -192,7 +201,7 @@ impl BrokenStore {
                 Ok(Registration::New)
             }
             (_, Ok(Registration::Duplicate(original))) => Ok(self.duplicate(tx, request, original).await),
-            (Fault::FingerprintIgnored, Ok(Registration::Mismatch(original))) => {
+            (Fault::FingerprintIgnored | Fault::KeepsMismatches, Ok(Registration::Mismatch(original))) => {
                 Ok(Registration::Duplicate(original))
             }
             (_, answer) => self.classify(answer),
@@ -371,6 +380,7 @@ impl Transactional<PgTx> for BrokenStore {
         Box::pin(async move {
             let driver = |error| Error::new(ErrorKind::Backend, "commit").with_source(error);
             match self.fault {
+                Fault::EffectLost if !request.completed.is_empty() => tx.rollback().await.map_err(driver),
                 Fault::CommitLies => tx.rollback().await.map_err(driver),
                 fault if fault.bypasses_the_guard() => tx.commit().await.map_err(driver),
                 Fault::CommitWantsNew if request.registered.is_empty() => {
@@ -398,7 +408,7 @@ impl Transactional<PgTx> for BrokenStore {
     {
         match self.fault {
             // The driver's own rollback, which says `Ok` where there was nothing to roll back.
-            Fault::RollbackUnguarded => Box::pin(async move {
+            Fault::RollbackUnguarded | Fault::CompletionUnproved => Box::pin(async move {
                 tx.rollback()
                     .await
                     .map_err(|error| Error::new(ErrorKind::Backend, "roll back").with_source(error))
