@@ -54,7 +54,7 @@ fn crashes_change_no_total_on_mysql_and_mariadb() {
 /// A part of the sample, since the servers are slower and many.
 fn some_events_are_kept_and_credited_once(database: &dyn Database) {
     let folder = Folder::new(&format!("deferred-some-{}", database.name()));
-    let text = some_lines(1_500);
+    let text = some_lines(800);
     let input = folder.file("some.jsonl", &text);
     every_event_is_kept_and_credited_once(database, &input, &Expected::of(text.as_bytes()));
 }
@@ -103,7 +103,7 @@ fn every_event_is_kept_and_credited_once(database: &dyn Database, input: &str, s
 /// Aborted runs on one database, two at once that may finish, and an aborted replay.
 fn crashes_change_no_total(database: &dyn Database) {
     let folder = Folder::new(&format!("deferred-{}", database.name()));
-    let text = some_lines(1_000);
+    let text = some_lines(700);
     let input = folder.file("some.jsonl", &text);
     let sample = Expected::of(text.as_bytes());
     let run = |arguments: &[&str]| deferred(database, &[&["--input", &input], arguments].concat());
@@ -112,7 +112,7 @@ fn crashes_change_no_total(database: &dyn Database) {
     assert_eq!(database.number("SELECT count(*) FROM inbox_messages WHERE state = 'pending'"), sample.kept);
     assert_eq!(effects(database), 0, "an effect was committed by a dead process");
 
-    for (effects_before_it, handlers) in [("90", "8"), ("1", "1"), ("60", "3"), ("200", "16")] {
+    for (effects_before_it, handlers) in [("60", "8"), ("1", "1"), ("40", "3"), ("80", "16")] {
         crash(database, &["--input", &input, "--crash-after", effects_before_it, "--handlers", handlers]);
         let done = database.number("SELECT count(*) FROM inbox_messages WHERE state = 'done'");
         assert_eq!(effects(database), done, "an effect without its completion, or the other way round");
