@@ -5,7 +5,7 @@ use std::time::Duration;
 use inbox_core::{BoxFuture, End, Error, ErrorKind, Guard, MessageId, Transactional};
 use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
-use crate::deferred::still_hold;
+use crate::deferred::{prove, still_hold};
 use crate::script::{Failed, Script};
 use crate::statements::IDS;
 use crate::transaction::{COMMIT, ROLLBACK};
@@ -94,7 +94,7 @@ async fn commit_outermost(
 ) -> Result<(), Error> {
     let doing = || request.doing("commit");
     prove_all_but_the_last(store, &mut tx, &request, doing).await?;
-    let script = Script::new().then(guard::check(1)).then_some(prove_the_last(store, &request)).then(COMMIT);
+    let script = prove_the_last(store, &request, guard::check(1)).then(COMMIT);
     script
         .run_past_late_errors(&mut tx, RUNS)
         .await
@@ -111,7 +111,7 @@ async fn release_savepoint(
 ) -> Result<(), Error> {
     let doing = || request.doing("commit");
     prove_all_but_the_last(store, &mut tx, &request, doing).await?;
-    let script = Script::new().then(guard::check(depth)).then_some(prove_the_last(store, &request));
+    let script = prove_the_last(store, &request, guard::check(depth));
     script
         .run_past_late_errors(&mut tx, RUNS)
         .await
@@ -202,9 +202,12 @@ async fn prove_all_but_the_last(
     Ok(())
 }
 
-fn prove_the_last(store: &MySqlStore, request: &End<'_>) -> Option<String> {
+/// Checks the guard, and proves what is left to be proved.
+fn prove_the_last(store: &MySqlStore, request: &End<'_>, guard: String) -> Script {
     let ids = texts(request.undoable);
-    ids.chunks(IDS).last().map(|chunk| store.statements().prove(request.consumer, chunk))
+    let last = ids.chunks(IDS).last().map(|chunk| store.statements().prove(request.consumer, chunk));
+    let script = Script::new().then(guard).then_some(last);
+    prove(store, request.consumer, request.completed).into_iter().fold(script, Script::then)
 }
 
 fn texts(ids: &[MessageId]) -> Vec<&str> {
@@ -216,7 +219,9 @@ fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -
     match errors::number(&failed.source) {
         Some(guard::GONE) if failed.at == 0 => transaction::over(doing, failed.source),
         Some(guard::BROKEN) => Error::new(ErrorKind::TransactionLost, doing)
-            .with_detail("a registration made in it is gone: rolled back to a savepoint, or deleted")
+            .with_detail(
+                "a registration or a completion made in it is gone: rolled back to a savepoint, or deleted",
+            )
             .with_source(failed.source),
         _ => otherwise(doing, failed.source),
     }

@@ -42,6 +42,14 @@ pub(crate) async fn complete(
     Ok(held)
 }
 
+/// The statements that fail unless all of these are done in the transaction, for the commit's own packet.
+pub(crate) fn prove(store: &MySqlStore, consumer: &Consumer, completed: &[Lease]) -> Vec<String> {
+    let prove = |chunk: &[Lease]| {
+        store.messages().prove.of(consumer, chunk).replace("{expected}", &chunk.len().to_string())
+    };
+    completed.chunks(LEASES).map(prove).collect()
+}
+
 /// Whether all of these leases stand, by the eyes of a transaction that sees only what is committed: then
 /// nothing that was completed under them is.
 pub(crate) async fn still_hold(

@@ -50,17 +50,21 @@ impl Renewing {
         let at = begin.len();
         // First the locks: a row that is settled in between is seen as settled.
         let answers = short.start(&begin.then(&*self.lock).then(&*self.look)).await?;
-        let (locked, holding) = (read_sequences(&answers[at])?, read_sequences(&answers[at + 1])?);
+        let (locked, holding) = (read_leases(&answers[at])?, read_leases(&answers[at + 1])?);
         let renew = (!locked.is_empty()).then(|| {
-            let values =
-                [("{lease}", self.lease.as_str()), ("{sequences}", &sequences(locked.iter().copied()))];
+            let locked = sequences(locked.iter().map(|(sequence, _)| *sequence));
+            let values = [("{lease}", self.lease.as_str()), ("{sequences}", &locked)];
             self.store.messages().renew.with(&values)
         });
         short.go_on(&Script::new().then_some(renew).then(COMMIT)).await?;
-        let renewal = |lease: &Lease| match lease.sequence {
-            renewed if locked.contains(&renewed) => Renewal::Renewed,
-            held if holding.contains(&held) => Renewal::Locked,
-            _ => Renewal::Lost,
+        // One row may be meant twice, by an old token and by its own.
+        let is_in = |rows: &[(i64, Vec<u8>)], lease: &Lease| {
+            rows.iter().any(|(row, token)| *row == lease.sequence && token == lease.token.as_bytes())
+        };
+        let renewal = |lease: &Lease| match (is_in(&locked, lease), is_in(&holding, lease)) {
+            (true, _) => Renewal::Renewed,
+            (false, true) => Renewal::Locked,
+            (false, false) => Renewal::Lost,
         };
         Ok(self.leases.iter().map(renewal).collect())
     }
@@ -125,6 +129,6 @@ fn unleased(answer: &Answer) -> Result<Vec<i64>, sqlx::Error> {
     Ok(sequences)
 }
 
-fn read_sequences(answer: &Answer) -> Result<Vec<i64>, sqlx::Error> {
-    answer.rows.iter().map(|row| row.try_get(0)).collect()
+fn read_leases(answer: &Answer) -> Result<Vec<(i64, Vec<u8>)>, sqlx::Error> {
+    answer.rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }

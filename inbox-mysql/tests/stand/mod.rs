@@ -4,13 +4,14 @@ mod damages;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use inbox_core::{BoxError, Error};
 use inbox_mysql::MySqlStore;
 use inbox_testkit::mysql::{self as blocks, MySqlTx};
 use inbox_testkit::servers::{Flavour, MySqlDatabase, MySqlServer, MySqlWanted, ServerError};
-use inbox_testkit::suite::{Damage, Fresh, Level, Need, Probe, Stand};
+use inbox_testkit::suite::{Damage, DeferredStand, Fresh, KeepsMessages, Level, Need, Probe, Stand};
 use sqlx::MySqlPool;
 
 /// A server.
@@ -37,9 +38,18 @@ impl MySqlStand {
     /// A store over empty tables in a database.
     pub(crate) async fn store_in(&self, database: &MySqlDatabase) -> Result<MySqlStore, BoxError> {
         let beside = blocks::pool(database.url()).await?;
-        blocks::execute_beside(&beside, "DROP TABLE IF EXISTS inbox, effect").await?;
+        blocks::execute_beside(
+            &beside,
+            "DROP TABLE IF EXISTS inbox, inbox_messages, inbox_test_clock, effect",
+        )
+        .await?;
         blocks::create_effects(&beside).await?;
-        MySqlStore::new(beside.clone())?.create_schema().await?;
+        let owner = MySqlStore::new(beside.clone())?;
+        owner.create_schema().await?;
+        owner.create_message_schema().await?;
+        blocks::create_test_clock(&beside).await?;
+        // Reading it in a transaction must not keep others from moving it.
+        blocks::execute_beside(&beside, "ALTER TABLE inbox_test_clock ENGINE = MEMORY").await?;
         self.store_beside(database, beside).await
     }
 
@@ -47,7 +57,7 @@ impl MySqlStand {
     #[allow(dead_code, reason = "only the broken stores take it")]
     pub(crate) async fn store_over_emptied(&self, database: &MySqlDatabase) -> Result<MySqlStore, BoxError> {
         let beside = blocks::pool(database.url()).await?;
-        blocks::execute_beside(&beside, "DELETE FROM inbox; DELETE FROM effect").await?;
+        blocks::execute_beside(&beside, "DELETE FROM inbox; DELETE FROM inbox_messages; DELETE FROM effect; UPDATE inbox_test_clock SET shift_micros = 0").await?;
         self.store_beside(database, beside).await
     }
 
@@ -57,7 +67,7 @@ impl MySqlStand {
         beside: MySqlPool,
     ) -> Result<MySqlStore, BoxError> {
         self.beside.lock().unwrap_or_else(PoisonError::into_inner).insert(database.name().to_owned(), beside);
-        Ok(MySqlStore::new(blocks::pool(database.url()).await?)?)
+        Ok(MySqlStore::new(blocks::pool(database.url()).await?)?.with_test_clock())
     }
 
     fn beside(&self, store: &MySqlStore) -> MySqlPool {
@@ -97,13 +107,17 @@ impl Stand for MySqlStand {
     fn probe(&self) -> Option<&dyn Probe<MySqlStore>> {
         Some(self)
     }
+
+    fn deferred(&self) -> Option<&dyn DeferredStand<MySqlStore>> {
+        Some(&KeepsMessages)
+    }
 }
 
 #[async_trait]
 impl Probe<MySqlStore> for MySqlStand {
     fn offers(&self) -> Vec<Need> {
         let mut offers = blocks::OFFERS.to_vec();
-        offers.extend([Need::Schema, Need::SwallowedInserts]);
+        offers.extend([Need::Schema, Need::SwallowedInserts, Need::Clock]);
         // MariaDB's performance schema is off by default.
         if self.server.flavour() == Flavour::MySql {
             offers.push(Need::OpenTransactions);
@@ -169,6 +183,10 @@ impl Probe<MySqlStore> for MySqlStand {
 
     async fn verify(&self, store: &MySqlStore) -> Result<(), Error> {
         store.verify().await.map(drop)
+    }
+
+    async fn advance_clock(&self, store: &MySqlStore, by: Duration) -> Result<(), BoxError> {
+        blocks::advance_test_clock(&self.beside(store), by).await
     }
 
     fn damages(&self) -> Vec<Damage> {
