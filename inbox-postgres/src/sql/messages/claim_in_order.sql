@@ -10,16 +10,32 @@ WITH clock AS MATERIALIZED (
     SELECT {now} AS now
 ), candidate AS MATERIALIZED (
     SELECT locked.place, locked.sequence,
-           EXISTS (SELECT FROM {messages} AS earlier
-                   WHERE earlier.consumer = $1 AND earlier.ordering_key = message.ordering_key
-                     AND earlier.state = 'pending' AND earlier.sequence < locked.sequence)
-           OR $7 AND EXISTS (SELECT FROM {messages} AS earlier
-                   WHERE earlier.consumer = $1 AND earlier.ordering_key = message.ordering_key
-                     AND earlier.state = 'dead' AND earlier.sequence < locked.sequence) AS blocked
+           coalesce(pending.ordering_key = message.ordering_key AND pending.state = 'pending'
+                    AND pending.sequence < locked.sequence, false)
+           OR $7 AND coalesce(dead.ordering_key = message.ordering_key AND dead.state = 'dead'
+                    AND dead.sequence < locked.sequence, false) AS blocked
     FROM unnest($6::bigint[]) WITH ORDINALITY AS locked (sequence, place)
     CROSS JOIN LATERAL (
         SELECT ordering_key FROM {messages} AS message WHERE message.sequence = locked.sequence LIMIT 1
     ) AS message
+    -- The first of the key in each state, looked up by the index of keys. Asked for by equality, its order
+    -- would be the sequence's alone, and a plan by the primary key reads all that is older.
+    LEFT JOIN LATERAL (
+        SELECT ordering_key, state, sequence
+        FROM {messages}
+        WHERE consumer = $1 AND ordering_key IS NOT NULL AND state <> 'done'
+          AND (ordering_key, state) >= (message.ordering_key, 'pending')
+        ORDER BY ordering_key, state, sequence
+        LIMIT 1
+    ) AS pending ON true
+    LEFT JOIN LATERAL (
+        SELECT ordering_key, state, sequence
+        FROM {messages}
+        WHERE $7 AND consumer = $1 AND ordering_key IS NOT NULL AND state <> 'done'
+          AND (ordering_key, state) >= (message.ordering_key, 'dead')
+        ORDER BY ordering_key, state, sequence
+        LIMIT 1
+    ) AS dead ON true
 ), postponed AS (
     UPDATE {messages} AS message
     SET due_at = clock.now + $4 * interval '1 microsecond'

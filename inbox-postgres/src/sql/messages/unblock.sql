@@ -7,13 +7,16 @@ WITH bound AS MATERIALIZED (
     SELECT message.sequence
     FROM bound
     CROSS JOIN unnest($2::text[]) AS wanted (key)
+    -- By the index of keys, as in claim_in_order.sql.
     CROSS JOIN LATERAL (
-        SELECT sequence
+        SELECT ordering_key, state, sequence
         FROM {messages}
-        WHERE consumer = $1 AND ordering_key = wanted.key COLLATE "C" AND state = 'pending'
-        ORDER BY sequence
+        WHERE consumer = $1 AND ordering_key IS NOT NULL AND state <> 'done'
+          AND (ordering_key, state) >= (wanted.key COLLATE "C", 'pending')
+        ORDER BY ordering_key, state, sequence
         LIMIT 1
     ) AS message
+    WHERE message.ordering_key = wanted.key COLLATE "C" AND message.state = 'pending'
 ), locked AS MATERIALIZED (
     SELECT sequence
     FROM {messages}
