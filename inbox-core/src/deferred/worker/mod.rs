@@ -182,7 +182,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     /// Works until `shutdown` is ready; then claims nothing more and finishes what is in hand.
     ///
     /// Waits out an outage of the database. Dropping the future rolls back what is running and leaves the
-    /// leases to run out. Handlers run inside this future: what blocks its thread blocks them all, but not
+    /// leases to run out; a claim that was on its way may still lease messages then. Handlers run inside this future: what blocks its thread blocks them all, but not
     /// the renewal of leases, if the runtime has another thread.
     ///
     /// # Errors
