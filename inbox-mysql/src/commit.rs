@@ -220,7 +220,7 @@ fn end_error(failed: Failed, doing: String, otherwise: fn(String, sqlx::Error) -
         Some(guard::GONE) if failed.at == 0 => transaction::over(doing, failed.source),
         Some(guard::BROKEN) => Error::new(ErrorKind::TransactionLost, doing)
             .with_detail(
-                "a registration or a completion made in it is gone: rolled back to a savepoint, or deleted",
+                "a registration made in it is gone, or the completion of a message: rolled back to a savepoint, or deleted",
             )
             .with_source(failed.source),
         _ => otherwise(doing, failed.source),
