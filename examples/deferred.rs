@@ -234,9 +234,8 @@ impl<L: Ledger> Service<L> {
             println!("dead: {} after {} attempts: {error}", message.id(), message.attempts);
         }
         let counts = self.inbox.message_counts(u32::MAX).await?;
-        let count = |state| counts.iter().find(|one| one.state == state).map_or(0, |one| one.count);
-        let received = counts.iter().map(|one| one.count).sum::<u32>();
-        let (done, dead) = (count(State::Done), count(State::Dead));
+        let (pending, done, dead) = (counts.pending.count, counts.done.count, counts.dead.count);
+        let received = pending + done + dead;
         let effects = self.inbox.store().effects().await.context("could not count the effects")?;
         println!("received={received} done={done} dead={dead} effects={effects}");
         Ok(())

@@ -41,9 +41,9 @@ pub use deadline::Deadline;
 pub use deferred::{
     AfterDead, Backoff, BatchReceived, Claim, Complete, ContentType, Count, DEFAULT_MAX_PAYLOAD,
     DamagedMessage, Deferred, Envelope, Fail, Filter, HandlerError, Headers, Incident, IncidentKind,
-    KeepMessages, KeepRequest, Lease, LeaseToken, Listing, MessageHandler, MessageRow, NotBefore,
-    OrderingKey, Received, Release, Renew, Renewal, Replay, Select, State, StateCount, StoredMessage,
-    Unblock, Watch, Worker, WorkerReport, duration_micros, micros_of,
+    KeepMessages, KeepRequest, Lease, LeaseToken, Listing, MessageCounts, MessageHandler, MessageRow,
+    NotBefore, OrderingKey, Received, Release, Renew, Renewal, Replay, Select, State, StateCount,
+    StoredMessage, Unblock, Watch, Worker, WorkerReport, duration_micros, micros_of,
 };
 pub use error::{BoxError, Error, ErrorKind};
 pub use fingerprint::Fingerprint;

@@ -24,9 +24,9 @@ checked_text! {
 /// use std::time::Duration;
 /// use inbox_core::{Envelope, Message, MessageId, OrderingKey};
 ///
-/// let payload = br#"{"account":7,"points":10}"#;
-/// let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?.with_payload(payload);
-/// let envelope = Envelope::new(message, payload)
+/// let message = Message::new(MessageId::new("payment-17")?, "PaymentConfirmed")?;
+/// let envelope = Envelope::new(message, br#"{"account":7,"points":10}"#)
+///     .fingerprinted()
 ///     .with_header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
 ///     .with_ordering_key(OrderingKey::new("account-7")?)
 ///     .delayed(Duration::from_secs(60));
@@ -57,7 +57,8 @@ pub enum NotBefore {
 impl Envelope {
     /// A message and its payload as received, to be handled at once.
     ///
-    /// The message has a fingerprint only if you gave it one ([`Message::with_payload`]).
+    /// The message has a fingerprint only if you gave it one ([`Message::with_payload`]), or with
+    /// [`fingerprinted`](Self::fingerprinted).
     pub fn new(message: Message, payload: impl Into<Vec<u8>>) -> Self {
         Self {
             message,
@@ -67,6 +68,15 @@ impl Envelope {
             ordering_key: None,
             not_before: NotBefore::Now,
         }
+    }
+
+    /// Takes the payload's fingerprint, so that another payload under the same id is an error
+    /// ([`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch)) and not a duplicate. Leave it out if the producer
+    /// encodes anew when it sends again.
+    #[must_use]
+    pub fn fingerprinted(mut self) -> Self {
+        self.message = self.message.with_payload(&self.payload);
+        self
     }
 
     /// Adds a header. A name may come several times, and the order is kept.

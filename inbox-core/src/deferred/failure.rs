@@ -7,7 +7,8 @@ use crate::BoxError;
 /// The error that a worker's handler returns: `?` makes one of any error, and the message is tried
 /// again after the worker's backoff. [`never_retry`](Self::never_retry) makes it a dead letter at once.
 ///
-/// It is no `std::error::Error` itself, so that `?` can make it of every one.
+/// It is no `std::error::Error` itself, so that `?` can make it of every one. What is none either, such as an
+/// `anyhow::Error`, goes in by `map_err(HandlerError::new)`.
 ///
 /// ```
 /// use inbox_core::HandlerError;

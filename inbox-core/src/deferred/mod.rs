@@ -18,7 +18,7 @@ pub use envelope::{ContentType, Envelope, NotBefore, OrderingKey};
 pub use failure::HandlerError;
 pub use headers::Headers;
 pub use history::{Incident, IncidentKind};
-pub use operate::{DamagedMessage, Filter, Listing};
+pub use operate::{DamagedMessage, Filter, Listing, MessageCounts};
 pub use receive::{BatchReceived, DEFAULT_MAX_PAYLOAD, Received};
 pub use row::{MessageRow, State, StoredMessage};
 pub use store::{

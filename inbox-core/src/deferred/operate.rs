@@ -123,6 +123,25 @@ impl Filter {
     }
 }
 
+/// How many kept messages are in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageCounts {
+    /// Not handled yet.
+    pub pending: StateCount,
+    /// Their effect is committed.
+    pub done: StateCount,
+    /// Dead letters.
+    pub dead: StateCount,
+}
+
+impl MessageCounts {
+    /// The three, in the order of [`State::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = &StateCount> {
+        [&self.pending, &self.done, &self.dead].into_iter()
+    }
+}
+
 /// Kept messages that an operator asked for.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -131,6 +150,7 @@ pub struct Listing {
     pub messages: Vec<StoredMessage>,
     /// Rows that cannot be read: somebody else wrote them (D6).
     pub damaged: Vec<DamagedMessage>,
+    /// Where it ended: `state_since` in microseconds since 1970, and the sequence.
     end: Option<(i64, i64)>,
 }
 
@@ -153,8 +173,14 @@ impl DamagedMessage {
 }
 
 impl Listing {
-    fn new(rows: Vec<MessageRow>) -> Self {
-        let end = rows.last().map(|row| (row.state_since, row.sequence));
+    /// Whether nothing was found: the end, for whoever goes on with [`Filter::after`].
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.damaged.is_empty()
+    }
+
+    /// What was found after a place; where there was nothing, that place is still the end.
+    fn new(rows: Vec<MessageRow>, after: Option<(i64, i64)>) -> Self {
+        let end = rows.last().map(|row| (row.state_since, row.sequence)).or(after);
         let mut listing = Self { messages: Vec::with_capacity(rows.len()), damaged: Vec::new(), end };
         for row in rows {
             let (sequence, message_id) = (row.sequence, row.message_id.clone());
@@ -174,7 +200,12 @@ impl<S: Deferred> Inbox<S> {
     ///
     /// As [`Deferred::select`].
     pub async fn messages(&self, filter: &Filter) -> Result<Listing, Error> {
-        Ok(Listing::new(self.store().select(self.consumer(), &filter.select()).await?))
+        let which = filter.select();
+        let after = match which {
+            Select::InState { after, .. } => after,
+            _ => None,
+        };
+        Ok(Listing::new(self.store().select(self.consumer(), &which).await?, after))
     }
 
     /// How many kept messages are pending, done and dead, each counted up to `at_most`, and how long the
@@ -185,8 +216,17 @@ impl<S: Deferred> Inbox<S> {
     /// # Errors
     ///
     /// As [`Deferred::count`].
-    pub async fn message_counts(&self, at_most: u32) -> Result<Vec<StateCount>, Error> {
-        self.store().count(&Count::new(self.consumer(), at_most)).await
+    pub async fn message_counts(&self, at_most: u32) -> Result<MessageCounts, Error> {
+        let request = Count::new(self.consumer(), at_most);
+        let counts = self.store().count(&request).await?;
+        let of = |state| {
+            let count = counts.iter().find(|count| count.state == state);
+            count.copied().ok_or_else(|| {
+                let missing = format!("the store did not count what is {}", state.as_str());
+                Error::new(ErrorKind::Backend, request.doing()).with_detail(missing)
+            })
+        };
+        Ok(MessageCounts { pending: of(State::Pending)?, done: of(State::Done)?, dead: of(State::Dead)? })
     }
 
     /// Gives messages that are dead or done one more attempt each, on purpose: **of one that was done, the

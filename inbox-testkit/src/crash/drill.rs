@@ -141,8 +141,7 @@ impl<E: Engine> Drill<'_, E> {
     async fn count(&mut self) {
         self.step = "counting";
         let counts = self.inbox.message_counts(u32::MAX).await.expect("counts");
-        let count = |state| counts.iter().find(|one| one.state == state).map_or(0, |one| one.count);
-        let (done, dead, pending) = (count(State::Done), count(State::Dead), count(State::Pending));
+        let (done, dead, pending) = (counts.done.count, counts.dead.count, counts.pending.count);
         let effects = E::count_effects(self.inbox.store()).await;
         let (listed, abandoned) = self.read_done().await;
         // Those of leases that no victim held do not count.

@@ -25,6 +25,8 @@ pub(super) enum Settled {
     Retried(Duration),
     Dead,
     Lost,
+    /// Half an effect may be committed; what became of the message is counted beside.
+    TransactionLost,
     /// It was given back.
     Released,
     /// The outcome could not be written down.
@@ -149,20 +151,24 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     async fn after_failure(self, batch: &[Claimed], failed: &Failed) -> Vec<Settled> {
         let (text, never_retry) = match failed {
             Failure::Handler(error) => (error.text(), error.is_never_retry()),
+            // Half an effect may be committed, and another attempt would double it.
             Failure::Inbox(error) => {
-                // Half an effect may be committed, and another attempt would double it.
-                let lost = error.kind() == ErrorKind::TransactionLost;
-                tracing::error!(error = as_cause(error), lost, "the attempt's transaction failed");
-                (HandlerError::text_of(error), lost)
+                (HandlerError::text_of(error), error.kind() == ErrorKind::TransactionLost)
             }
         };
         let mut all = Vec::with_capacity(batch.len());
         for one in batch {
+            if let Failure::Inbox(error) = failed {
+                tracing::error!(message_id = %one.message.id(), error = as_cause(error), "the attempt's transaction failed");
+                if error.kind() == ErrorKind::TransactionLost {
+                    all.push(Settled::TransactionLost);
+                }
+            }
             // What could not be written down for one cannot be for the others: that would take its time
             // for each, and their leases run out all the same.
-            let settled = match all.last() {
-                Some(Settled::Unsettled) => Settled::Unsettled,
-                _ => self.fail(one, &text, never_retry, None).await,
+            let settled = match all.contains(&Settled::Unsettled) {
+                true => Settled::Unsettled,
+                false => self.fail(one, &text, never_retry, None).await,
             };
             self.leases.settle(one.lease);
             all.push(settled);

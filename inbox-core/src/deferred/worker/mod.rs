@@ -76,6 +76,10 @@ pub struct WorkerReport {
     /// Messages whose lease was lost: another worker has them, or a commit of ours whose answer was lost
     /// had settled them.
     pub lost: u64,
+    /// Attempts whose transaction was ended behind the worker's back, by a COMMIT or by DDL in the handler: **half
+    /// an effect may be committed**. Such a message is dead, or done if its completion was committed too (it
+    /// then counts as `lost` as well). An event of level ERROR names it.
+    pub transaction_lost: u64,
     /// Messages given back at the shutdown, their attempt not counted.
     pub released: u64,
     /// Attempts whose outcome could not be written down, since the database could not be reached. Their

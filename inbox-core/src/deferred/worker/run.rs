@@ -209,6 +209,7 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                 }
                 Settled::Dead => self.report.dead += 1,
                 Settled::Lost => self.report.lost += 1,
+                Settled::TransactionLost => self.report.transaction_lost += 1,
                 Settled::Released => self.report.released += 1,
                 Settled::Unsettled => self.report.unsettled += 1,
             }

@@ -64,6 +64,10 @@ impl<S: Deferred + 'static> Keeper<'_, S> {
         match (script.step)(message) {
             Doing::Effect => {}
             Doing::EffectAt(gate) => gate.acquire().await.expect("the gate is never closed").forget(),
+            Doing::SessionAt(gate) => {
+                script.note(format!("session {}", self.tools.session(tx).await));
+                gate.acquire().await.expect("the gate is never closed").forget();
+            }
             Doing::Fail => return Err(HandlerError::new("the handler fails, as the case wants")),
             Doing::NeverRetry => return Err(HandlerError::never_retry("never again, as the case wants")),
             Doing::Panic => panic!("the handler panics, as the case wants"),
@@ -147,7 +151,7 @@ impl<S: Deferred + 'static> TestKeeper for Keeper<'_, S> {
     }
 
     async fn counts(&self, at_most: u32) -> Result<Vec<StateCount>, Error> {
-        self.inbox.message_counts(at_most).await
+        self.inbox.message_counts(at_most).await.map(|counts| counts.iter().copied().collect())
     }
 
     async fn work(&self, setup: &Setup, told: Told, script: &Handling) -> Result<WorkerReport, Error> {
