@@ -1,15 +1,23 @@
 //! D4: leases are renewed or run out, and a crash spends the attempt.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use inbox_core::{IncidentKind, Renewal, State};
+use tokio::sync::{Semaphore, oneshot};
 
-use super::cases;
 use super::deferred::{
     ATTEMPTS, LEASE, PART, assert_leased, assert_nothing_due, claim, claim_one, counts, envelope, kept,
     receive, take,
 };
-use crate::suite::deferred::keeper::Take;
+use super::{cases, until};
+use crate::suite::deferred::keeper::{Handling, Setup, Take, TestKeeper};
+
+/// What the store takes for now: when a message of this id was received.
+async fn now(clock: &dyn TestKeeper, text: &str) -> SystemTime {
+    receive(clock, [envelope(text)]).await;
+    kept(clock, text).await.received_at
+}
 
 cases! {
     /// A worker that dies again and again spends an attempt each time (B84); the claim after the last one
@@ -94,5 +102,40 @@ cases! {
         assert!(message.history.is_empty(), "{:?}", message.history);
         claim_one(&*keeper).await;
         assert_leased(&*keeper, "m-1", 1).await;
+    }
+
+    /// A worker renews what it has in hand by itself. Of a batch that failed the messages are handled one
+    /// by one, and the one that waits for its turn is locked by no transaction: however long it waits,
+    /// nobody else gets it.
+    once(Deferred, Clock, OpenTogether) fn d04_worker_renews_what_waits_in_its_hand(stage) {
+        // Renewed at a third of it, which is real time.
+        let lease = Duration::from_secs(3);
+        let (keeper, clock) = (stage.keeper("billing"), stage.keeper("clock"));
+        receive(&*keeper, ["a", "b"].map(envelope)).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let script = Handling::first_fails_then_waits_at(&gate);
+        let setup = Setup { concurrency: 1, batch: Some(2), lease, ..Setup::default() };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let told = Box::pin(async { stopped.await.expect("the case tells it") });
+        let meanwhile = async {
+            until("a message is handled alone", async || script.calls() == 2).await;
+            let waiting = if script.seen()[1] == "a" { "b" } else { "a" };
+            for step in 0..3 {
+                stage.advance_clock(lease * 2 / 3).await;
+                let now = now(&*clock, &format!("step-{step}")).await;
+                let renewed = async || kept(&*keeper, waiting).await.due_at >= now + lease;
+                until("the worker renews what waits", renewed).await;
+                assert_nothing_due(&*keeper, "one is locked and one is renewed").await;
+            }
+            gate.add_permits(1);
+            until("both are done", async || counts(&*keeper).await == [0, 2, 0]).await;
+            stop.send(()).expect("the worker runs");
+        };
+        let (report, ()) = tokio::join!(keeper.work(&setup, Some(told), &script), meanwhile);
+        let report = report.expect("work");
+        assert_eq!((report.done, report.taken_over, script.calls()), (2, 0, 3), "{report:?}");
+        for text in ["a", "b"] {
+            assert_eq!((stage.effects(text).await, kept(&*keeper, text).await.attempts), (1, 1), "{text}");
+        }
     }
 }

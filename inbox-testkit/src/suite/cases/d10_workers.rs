@@ -23,6 +23,11 @@ async fn until_called(script: &Handling, times: usize) {
     until("the handler is called", async || script.calls() >= times).await;
 }
 
+/// The session that a handler noted.
+fn session(seen: &String) -> Option<String> {
+    seen.strip_prefix("session ").map(str::to_owned)
+}
+
 cases! {
     /// A worker handles everything that is pending, each message once, and says so.
     once(Deferred) fn d10_worker_handles_each_message_once(stage) {
@@ -192,6 +197,36 @@ cases! {
         assert!(report.taken_over >= 1, "{report:?}");
         for text in ["a", "b", "c"] {
             assert_eq!(stage.effects(text).await, 1, "{text}");
+        }
+    }
+
+    /// The server ends every session in which a handler works: the worker goes on by itself. Each message is
+    /// handled again under the same lease, and what comes afterwards as before.
+    once(Deferred, Kill) fn d10_worker_goes_on_when_its_sessions_end(stage) {
+        let keeper = stage.keeper("billing");
+        receive(&*keeper, ["a", "b", "c"].map(envelope)).await;
+        let gate = Arc::new(Semaphore::new(0));
+        let waits = Arc::clone(&gate);
+        let script = Handling::new(move |_| Doing::SessionAt(Arc::clone(&waits)));
+        let setup = Setup { concurrency: 3, ..Setup::default() };
+        let (stop, told) = told();
+        let meanwhile = async {
+            let sessions = || script.seen().iter().filter_map(session).collect::<Vec<_>>();
+            until("every handler works", async || sessions().len() == 3).await;
+            for session in sessions() {
+                stage.kill(&session).await;
+            }
+            gate.add_permits(7);
+            until("all are done", async || counts(&*keeper).await == [0, 3, 0]).await;
+            receive(&*keeper, [envelope("d")]).await;
+            until("that is done too", async || counts(&*keeper).await == [0, 4, 0]).await;
+            stop.send(()).expect("the worker runs");
+        };
+        let (report, ()) = tokio::join!(keeper.work(&setup, told, &script), meanwhile);
+        let report = report.expect("work");
+        assert_eq!((report.done, report.retried, script.calls()), (4, 0, 7), "{report:?}");
+        for text in ["a", "b", "c", "d"] {
+            assert_eq!((stage.effects(text).await, kept(&*keeper, text).await.attempts), (1, 1), "{text}");
         }
     }
 

@@ -142,6 +142,16 @@ impl Handling {
         Self::new(|_| Doing::Effect)
     }
 
+    /// The first call fails, as that of a batch; the second waits at the gate.
+    pub(crate) fn first_fails_then_waits_at(gate: &Arc<Semaphore>) -> Self {
+        let (calls, gate) = (AtomicUsize::new(0), Arc::clone(gate));
+        Self::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+            0 => Doing::Fail,
+            1 => Doing::EffectAt(Arc::clone(&gate)),
+            _ => Doing::Effect,
+        })
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
@@ -163,6 +173,8 @@ pub(crate) enum Doing {
     Effect,
     /// Write the effect, then wait for a permit.
     EffectAt(Arc<Semaphore>),
+    /// Write the effect, note `session …` for the case to end it, then wait for a permit.
+    SessionAt(Arc<Semaphore>),
     /// Write the effect, then fail.
     Fail,
     /// Write the effect, then fail for good.

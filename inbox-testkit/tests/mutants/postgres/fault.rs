@@ -366,6 +366,7 @@ impl Fault {
                 "d06_handler",
                 "d10_after",
                 "d10_dropped",
+                "d10_worker_goes_on",
             ],
             Self::CompleteJudgesTime => &["d03_"],
             Self::CompletionUnproved => &["d03_"],
