@@ -269,9 +269,10 @@ struct Subject {
 fn envelope(line: &[u8]) -> anyhow::Result<Envelope> {
     let line: Line<'_> = serde_json::from_slice(line).context("not a delivery")?;
     let payload = line.payload.get();
-    let message = Message::new(MessageId::new(line.id)?, line.r#type)?.with_payload(payload.as_bytes());
-    let mut envelope =
-        Envelope::new(message, payload).with_content_type(ContentType::new("application/json")?);
+    let message = Message::new(MessageId::new(line.id)?, line.r#type)?;
+    let mut envelope = Envelope::new(message, payload)
+        .fingerprinted()
+        .with_content_type(ContentType::new("application/json")?);
     if let Some(time) = line.delivered_at {
         envelope = envelope.with_header("delivered-at", time);
     }
