@@ -41,6 +41,11 @@ impl HandlerError {
         self.never_retry
     }
 
+    /// The error that the handler met, if it is of this type.
+    pub fn downcast_ref<E: std::error::Error + 'static>(&self) -> Option<&E> {
+        self.source.downcast_ref()
+    }
+
     /// What went wrong, with its causes, as it is kept in the message's history.
     pub(crate) fn text(&self) -> String {
         Self::text_of(&*self.source)

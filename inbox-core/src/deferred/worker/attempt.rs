@@ -11,7 +11,7 @@ use super::Worker;
 use super::handler::Work;
 use super::leases::{Claimed, Leases};
 use crate::deferred::history::error_json;
-use crate::process::{Failure, roll_back_after};
+use crate::process::{Failure, roll_back_after, run_again};
 use crate::{
     AfterDead, Deferred, Error, ErrorKind, Fail, GuardedTx, HandlerError, Lease, OrderingKey, Release,
     StoredMessage, Unblock,
@@ -78,21 +78,23 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
         all
     }
 
-    /// Runs the transaction, again and again while the inbox's own errors are retryable: that is no new
+    /// Runs the transaction, again and again while the error says nothing about the messages: that is no new
     /// attempt, since the lease is the same.
     async fn until_settled(self, batch: &[Claimed]) -> Result<Vec<Settled>, Failed> {
         let mut runs = self.worker.inbox.retry().start();
         loop {
             match self.once(batch).await {
                 Ok(held) => return Ok(self.done(batch, &held).await),
-                Err(Failure::Inbox(error)) if error.is_retryable() => {
-                    let Some(pause) = runs.next_pause() else { return Err(Failure::Inbox(error)) };
-                    tracing::info!(error = as_cause(&error), "running the attempt's transaction again");
-                    tokio::time::sleep(pause).await;
+                Err(failed) => {
+                    let again = failed.is_retryable(&|error| self.is_retryable(error));
+                    run_again(&mut runs, failed, again).await?;
                 }
-                Err(failed) => return Err(failed),
             }
         }
+    }
+
+    fn is_retryable(self, error: &HandlerError) -> bool {
+        !error.is_never_retry() && (self.worker.retryable)(error)
     }
 
     /// One transaction: the fence and the completion, the handler, the commit. Answers whose lease held.

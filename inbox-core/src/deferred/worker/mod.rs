@@ -56,6 +56,7 @@ pub struct Worker<S> {
     poll: Duration,
     order: Option<AfterDead>,
     handler_timeout: Option<Duration>,
+    retryable: fn(&HandlerError) -> bool,
     grace: Duration,
 }
 
@@ -100,6 +101,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             poll: Duration::from_secs(1),
             order: None,
             handler_timeout: None,
+            retryable: |_| false,
             grace: Duration::from_secs(30),
         }
     }
@@ -163,6 +165,28 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     #[must_use]
     pub fn with_handler_timeout(mut self, timeout: Duration) -> Self {
         self.handler_timeout = Some(timeout);
+        self
+    }
+
+    /// Which of the handler's errors say nothing about the message, such as a deadlock in its own SQL: the
+    /// transaction is run again at once, under the same lease and as part of the same attempt, as long as the
+    /// inbox's [`with_retry`](Inbox::with_retry) says. None by default. Each backend has an `is_retryable` for its
+    /// driver's errors, which [`HandlerError::downcast_ref`] brings back.
+    ///
+    /// ```no_run
+    /// # use inbox_core::{Deferred, HandlerError, Worker};
+    /// # mod inbox_postgres { pub fn is_retryable(_: &std::io::Error) -> bool { true } }
+    /// # use std::io::Error as SqlxError;
+    /// # fn example<S: Deferred + Clone + 'static>(worker: Worker<S>) {
+    /// let again = |error: &HandlerError| {
+    ///     error.downcast_ref::<SqlxError>().is_some_and(inbox_postgres::is_retryable)
+    /// };
+    /// let worker = worker.with_retryable(again);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_retryable(mut self, retryable: fn(&HandlerError) -> bool) -> Self {
+        self.retryable = retryable;
         self
     }
 
