@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use inbox_testkit::suite::{Level, Planned, list, run_case};
 use libtest_mimic::Failed;
@@ -14,6 +15,7 @@ pub(crate) fn fails_what_is_expected<E: Engine>(engine: E, level: Level) -> Resu
     let (fault, server) = (engine.fault(), engine.server());
     let stand = BrokenStand::new(engine);
     let expected = expected(&stand)?;
+    let started = Instant::now();
     let mut failed = BTreeSet::new();
     let mut texts = String::new();
     for case in planned(&stand)? {
@@ -24,7 +26,7 @@ pub(crate) fn fails_what_is_expected<E: Engine>(engine: E, level: Level) -> Resu
         }
     }
     if std::env::var_os("INBOX_MUTANTS_SHOW").is_some() {
-        eprintln!("{}", block(&format!("{fault} {server}"), &failed));
+        eprintln!("{}    after {:?}", block(&format!("{fault} {server}"), &failed), started.elapsed());
     }
     let missing: BTreeSet<_> = expected.always.difference(&failed).collect();
     let surplus: BTreeSet<_> =

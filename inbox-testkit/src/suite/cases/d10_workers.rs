@@ -24,7 +24,7 @@ async fn until_called(script: &Handling, times: usize) {
 }
 
 /// The session that a handler noted.
-fn session(seen: &String) -> Option<String> {
+fn session(seen: &str) -> Option<String> {
     seen.strip_prefix("session ").map(str::to_owned)
 }
 
@@ -211,7 +211,7 @@ cases! {
         let setup = Setup { concurrency: 3, ..Setup::default() };
         let (stop, told) = told();
         let meanwhile = async {
-            let sessions = || script.seen().iter().filter_map(session).collect::<Vec<_>>();
+            let sessions = || script.seen().iter().filter_map(|seen| session(seen)).collect::<Vec<_>>();
             until("every handler works", async || sessions().len() == 3).await;
             for session in sessions() {
                 stage.kill(&session).await;

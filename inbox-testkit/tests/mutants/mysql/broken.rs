@@ -18,8 +18,8 @@ use super::fault::Fault;
 
 /// The store with one fault.
 pub(crate) struct BrokenMySqlStore {
-    inner: MySqlStore,
-    fault: Fault,
+    pub(super) inner: MySqlStore,
+    pub(super) fault: Fault,
 }
 
 impl AsRef<MySqlStore> for BrokenMySqlStore {
@@ -199,11 +199,11 @@ impl BrokenMySqlStore {
     }
 }
 
-fn driver(error: sqlx::Error) -> Error {
+pub(super) fn driver(error: sqlx::Error) -> Error {
     Error::new(kind_of(&error), "run the fault's SQL").with_source(error)
 }
 
-async fn raw(tx: &mut MySqlTx, sql: &str) -> Result<(), Error> {
+pub(super) async fn raw(tx: &mut MySqlTx, sql: &str) -> Result<(), Error> {
     blocks::execute(tx, sql).await.map_err(|error| match error.downcast::<sqlx::Error>() {
         Ok(error) => driver(*error),
         Err(error) => Error::new(ErrorKind::Backend, "run the fault's SQL").with_source(error),

@@ -1,5 +1,6 @@
 //! The faults that InnoDB and its drivers invite. Those that lie in a wrapper around any store are
-//! PostgreSQL's.
+//! PostgreSQL's, but for one of the deferred inbox (`LostLeaseIsOk`): it depends on the rows that an
+//! UPDATE answers.
 
 /// One fault of a broken store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,6 +72,21 @@ pub(crate) enum Fault {
     TimeCutToSeconds,
     FindReadsUncommitted,
     VerifiesAnything,
+
+    // The deferred inbox.
+    /// A SELECT without a lock, then an UPDATE (B47).
+    ClaimLooksFirst,
+    /// FOR UPDATE without SKIP LOCKED (B82).
+    ClaimWaitsForLocked,
+    /// In the order of the primary key.
+    ClaimBySequence,
+    /// Takes an expired lease for none, and writes nothing down.
+    AbandonedForgotten,
+    /// By the sequence alone.
+    CompleteUnfenced,
+    LostLeaseIsOk,
+    /// A SELECT of what is dead, then an UPDATE by its keys.
+    ReplayLooksFirst,
 }
 
 impl Fault {
@@ -107,7 +123,33 @@ impl Fault {
         Self::TimeCutToSeconds,
         Self::FindReadsUncommitted,
         Self::VerifiesAnything,
+        Self::ClaimLooksFirst,
+        Self::ClaimWaitsForLocked,
+        Self::ClaimBySequence,
+        Self::AbandonedForgotten,
+        Self::CompleteUnfenced,
+        Self::LostLeaseIsOk,
+        Self::ReplayLooksFirst,
     ];
+
+    /// Whether it lies in the deferred inbox.
+    pub(crate) fn is_of_kept_messages(self) -> bool {
+        self >= Self::ClaimLooksFirst
+    }
+
+    /// Of a fault of the deferred inbox, how the names of the cases begin that it may concern.
+    pub(crate) fn concerns(self) -> &'static [&'static str] {
+        match self {
+            Self::ClaimLooksFirst => &["d02_b46", "d02_b57"],
+            Self::ClaimWaitsForLocked => &["d03_b82"],
+            Self::ClaimBySequence => &["d02_longest", "d02_late"],
+            Self::AbandonedForgotten => &["d04_b84"],
+            Self::CompleteUnfenced => &["d03_b83", "d03_settled"],
+            Self::LostLeaseIsOk => &["d03_b83", "d03_settled"],
+            Self::ReplayLooksFirst => &["d08_replays", "d08_pending"],
+            _ => &[],
+        }
+    }
 
     /// Whether the fault lies in a single registration, so that a batch of it is a loop.
     pub(crate) fn is_of_single_calls(self) -> bool {

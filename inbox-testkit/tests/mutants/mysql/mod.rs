@@ -1,6 +1,7 @@
 //! The store of MySQL and MariaDB with faults, on each of the servers.
 
 mod broken;
+mod deferred;
 mod fault;
 #[path = "../../../../inbox-mysql/tests/stand/mod.rs"]
 #[allow(dead_code, reason = "the conformance suite uses all of it")]
@@ -15,7 +16,7 @@ use inbox_mysql::MySqlStore;
 use inbox_testkit::mysql::{LEVELS, MySqlTx};
 use inbox_testkit::servers::{MySqlDatabase, MySqlWanted};
 use inbox_testkit::skip_requested;
-use inbox_testkit::suite::Probe as _;
+use inbox_testkit::suite::{DeferredStand, KeepsMessages, Probe as _};
 use libtest_mimic::{Failed, Trial};
 use stand::MySqlStand;
 use tokio::sync::OnceCell;
@@ -106,10 +107,17 @@ impl Engine for BrokenMySql {
         expected::expected(TABLE, &self.fault(), self.server())
     }
 
+    fn deferred(&self) -> Option<&dyn DeferredStand<BrokenMySqlStore>> {
+        self.fault.is_of_kept_messages().then_some(&KeepsMessages as _)
+    }
+
     fn runs(&self, case: &str) -> bool {
         let of_the_schema = case.starts_with("r15_creating_") || case.starts_with("r16_");
         match self.fault {
             Fault::VerifiesAnything => of_the_schema,
+            fault if fault.is_of_kept_messages() => {
+                fault.concerns().iter().any(|start| case.starts_with(start))
+            }
             // The large batch takes seconds, and is no news after the small ones.
             fault => {
                 case != "r10_beyond_the_bind_limit"

@@ -150,7 +150,12 @@ impl BrokenStore {
                 .await;
                 rows.iter_mut().for_each(|row| row.attempts -= 1);
             }
-            Fault::HistoryForgotten => self.beside("UPDATE public.inbox_messages SET history = ''").await,
+            Fault::HistoryForgotten => {
+                self.beside(&format!(
+                    "UPDATE public.inbox_messages SET history = '' WHERE lease_token = {token}"
+                ))
+                .await;
+            }
             Fault::ClaimWithoutPayload => rows.iter_mut().for_each(|row| row.payload.clear()),
             Fault::ClaimBySequence => {
                 // What was claimed once is never gone back to.
