@@ -10,7 +10,8 @@
 //!     if crash::work_as_told::<Postgres>().await {
 //!         return;
 //!     }
-//!     let database = …; // with the tables of the inbox, of kept messages and of effects, all empty
+//!     // With the tables of the inbox, of kept messages and of effects, all empty.
+//!     let database = fresh_database().await;
 //!     crash::survive_kills::<Postgres>("what_killed_workers_held_is_done_once", database.url()).await;
 //! }
 //! ```
