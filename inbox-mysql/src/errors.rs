@@ -92,6 +92,7 @@ const FAILED_COMMIT: u16 = 1180;
 /// | 1317 | yes | yes | `KILL QUERY` |
 /// | 4031 | closes | yes | an idle session past its `wait_timeout` |
 /// | 1146, 1054, 1142, 1143, 1044 | yes | yes | tables, columns and rights that are missing |
+/// | 1176 | yes | yes | an index of the kept messages that is missing, which a claim names |
 /// | 1049 | 1146 | yes | a database that is missing; where one connects to it, on both |
 /// | 1305, 1690 | yes | yes | a guard, or a registration, that is gone at commit |
 /// | 1792 | yes | yes | a read-only transaction: the caller's doing, and so `Backend` |
@@ -186,9 +187,9 @@ fn remedy(error: &sqlx::Error) -> &'static str {
         }
         Some(1049) => "create the database, then run create_schema, or the text of ddl",
         Some(1142 | 1143 | 1044) => {
-            "this account lacks a right; see the text of grants, and for forgetting of operator_grants"
+            "this account lacks a right; see the text of grants, for kept messages of message_grants, and for forgetting of operator_grants"
         }
-        _ => "run verify, which names what is wrong",
+        _ => "run verify, or verify_messages, which names what is wrong",
     }
 }
 

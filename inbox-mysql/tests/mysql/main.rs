@@ -11,6 +11,10 @@ mod commit;
 mod condemn;
 #[path = "../stand/damages.rs"]
 mod damages;
+mod deferred;
+mod deferred_end;
+mod deferred_reads;
+mod deferred_verify;
 mod errors;
 mod lost;
 mod register;
