@@ -30,6 +30,11 @@ impl Headers {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice()))
     }
 
+    /// The bytes of all names and values.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     BatchOutcome, Begin, Deferred, Envelope, Error, ErrorKind, Headers, Inbox, KeepMessages, KeepRequest,
-    Message, MessageId, Original, Outcome, Registration,
+    Message, Original, Outcome, Registration,
 };
 
 /// The longest payload that is received unless told otherwise: 16 MiB (D11).
@@ -139,14 +139,11 @@ impl<S: Begin> Inbox<S> {
         let checked: Vec<Result<(), Error>> = envelopes.iter().map(|one| self.check_envelope(one)).collect();
         let sound = || envelopes.iter().zip(&checked).filter(|(_, check)| check.is_ok()).map(|(one, _)| one);
         let messages: Vec<Message> = sound().map(|envelope| envelope.message().clone()).collect();
-        // Of repeats the first, which is the one that is registered as new.
-        let mut by_id: HashMap<&MessageId, &Envelope> = HashMap::with_capacity(messages.len());
-        for envelope in sound() {
-            by_id.entry(envelope.message().id()).or_insert(envelope);
-        }
-
+        // By the message's place, not by its id: of repeats whose first fails, a later one is kept.
+        let place = |message: &Message| std::ptr::from_ref(message).addr();
+        let by_place: HashMap<usize, &Envelope> = messages.iter().map(place).zip(sound()).collect();
         let keep = async |tx: &mut S::Tx, new: &[&Message]| {
-            let envelopes: Vec<&Envelope> = new.iter().map(|message| by_id[message.id()]).collect();
+            let envelopes: Vec<&Envelope> = new.iter().map(|message| by_place[&place(message)]).collect();
             self.store().keep(tx, &KeepRequest::new(self.consumer(), &envelopes)).await
         };
         let outcomes = match messages.is_empty() {

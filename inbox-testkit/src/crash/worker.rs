@@ -156,12 +156,12 @@ async fn work_until_killed<E: Engine>(worker: &Worker<E::Store>, hold: Hold) {
         true => {
             let handler =
                 async |tx: &mut Tx<E>, messages: &[StoredMessage]| hands.handle_all::<E>(tx, messages).await;
-            worker.run_batches(std::future::pending(), handler).await
+            worker.run_batches(std::future::pending::<()>(), handler).await
         }
         false => {
             let handler =
                 async |tx: &mut Tx<E>, message: &StoredMessage| hands.handle::<E>(tx, message).await;
-            worker.run(std::future::pending(), handler).await
+            worker.run(std::future::pending::<()>(), handler).await
         }
     };
     panic!("a worker that nobody told to stop has stopped: {ended:?}");

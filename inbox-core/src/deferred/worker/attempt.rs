@@ -2,7 +2,8 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::sync::Semaphore;
@@ -13,7 +14,7 @@ use super::leases::{Claimed, Leases};
 use crate::deferred::history::error_json;
 use crate::process::{Failure, roll_back_after, run_again};
 use crate::{
-    AfterDead, Deferred, Error, ErrorKind, Fail, GuardedTx, HandlerError, Lease, OrderingKey, Release,
+    AfterDead, Deferred, Error, ErrorKind, Fail, GuardedTx, HandlerError, Lease, OrderingKey, Release, Renew,
     StoredMessage, Unblock,
 };
 
@@ -38,8 +39,36 @@ pub(super) struct Attempts<'w, S> {
     pub(super) worker: &'w Worker<S>,
     pub(super) work: &'w dyn Work<S>,
     pub(super) leases: &'w Leases,
-    /// Where the engine has one writer, handlers take turns here: waiting for it at begin is bounded.
-    pub(super) turns: &'w Semaphore,
+    pub(super) turns: &'w Turns,
+}
+
+/// Where the engine has one writer, handlers take turns here: waiting for it at begin is bounded.
+pub(super) struct Turns {
+    free: Semaphore,
+    /// When what waits for its turn was leased last; only where there is one turn.
+    leased: Option<Mutex<Instant>>,
+}
+
+impl Turns {
+    pub(super) fn new(one_writer: bool, handlers: usize) -> Self {
+        let free = if one_writer { 1 } else { handlers.min(Semaphore::MAX_PERMITS) };
+        Self { free: Semaphore::new(free), leased: one_writer.then(|| Mutex::new(Instant::now())) }
+    }
+
+    pub(super) fn is_one(&self) -> bool {
+        self.leased.is_some()
+    }
+
+    /// Notes that everything in hand is leased from now on.
+    pub(super) fn leased_now(&self) {
+        if let Some(leased) = &self.leased {
+            *leased.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+    }
+
+    fn leased_since(&self) -> Option<Duration> {
+        self.leased.as_ref().map(|leased| leased.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
+    }
 }
 
 impl<S> Clone for Attempts<'_, S> {
@@ -57,7 +86,8 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     /// Handles some messages in one transaction; if that fails, each in one of its own (R18).
     pub(super) async fn attempt(self, batch: Vec<Claimed>) -> Vec<Settled> {
         // Until what follows a failure is written down too; the semaphore is never closed.
-        let _turn = self.turns.acquire().await;
+        let _turn = self.turns.free.acquire().await;
+        self.renew_what_waits().await;
         match self.until_settled(&batch).await {
             Ok(settled) => settled,
             Err(failed) if batch.len() > 1 && may_be_of_one_message(&failed) => self.one_by_one(&batch).await,
@@ -65,10 +95,26 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
         }
     }
 
+    /// Where a handler is the one writer, no renewal gets through: so one does before the next handler, if
+    /// it is time.
+    async fn renew_what_waits(self) {
+        let lease = self.worker.lease;
+        if self.turns.leased_since().is_none_or(|since| since < lease / 3) {
+            return;
+        }
+        let leases = self.leases.all();
+        let request = Renew::new(self.worker.inbox.consumer(), &leases, lease);
+        match self.worker.inbox.store().renew(&request).await {
+            Ok(_) => self.turns.leased_now(),
+            Err(error) => tracing::warn!(error = as_cause(&error), "leases not renewed, trying again"),
+        }
+    }
+
     async fn one_by_one(self, batch: &[Claimed]) -> Vec<Settled> {
         tracing::info!("the batch failed, handling its messages one by one");
         let mut all = Vec::with_capacity(batch.len());
         for one in batch {
+            self.renew_what_waits().await;
             let one = std::slice::from_ref(one);
             all.extend(match self.until_settled(one).await {
                 Ok(settled) => settled,
@@ -94,7 +140,7 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     }
 
     fn is_retryable(self, error: &HandlerError) -> bool {
-        !error.is_never_retry() && (self.worker.retryable)(error)
+        !error.is_never_retry() && self.worker.retryable.as_ref().is_some_and(|is| is(error))
     }
 
     /// One transaction: the fence and the completion, the handler, the commit. Answers whose lease held.
@@ -179,12 +225,15 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     }
 
     /// A row that cannot be read is a dead letter at once: no attempt could read it (D6).
-    pub(super) async fn bury(self, lease: Lease, damaged: Error) -> Vec<Settled> {
+    pub(super) async fn bury(self, lease: Lease, key: Option<OrderingKey>, damaged: Error) -> Vec<Settled> {
         let error_json = error_json(&HandlerError::text_of(&damaged));
         let request = Fail::new(self.worker.inbox.consumer(), lease, None, &error_json);
         tracing::warn!(error = as_cause(&damaged), "kept message cannot be read, it is dead");
         vec![match self.write(Write::Failure(request)).await {
-            Ok(()) => Settled::Dead,
+            Ok(()) => {
+                self.after_death(key).await;
+                Settled::Dead
+            }
             Err(lost) if lost.kind() == ErrorKind::LeaseLost => Settled::Lost,
             Err(_) => Settled::Unsettled,
         }]

@@ -22,8 +22,8 @@ pub(super) struct Leases {
     renewing: AbortHandle,
 }
 
-/// By the message's sequence.
-type Held = HashMap<i64, InHand>;
+/// By the lease, not by the message: a worker may claim anew what it has lost and not finished.
+type Held = HashMap<Lease, InHand>;
 
 /// A message in hand, and how far it is.
 #[derive(Clone)]
@@ -46,21 +46,26 @@ impl Leases {
     pub(super) fn take(&self, claimed: &[Claimed]) {
         let mut held = lock(&self.held);
         for one in claimed {
-            held.insert(one.lease.sequence, InHand { claimed: one.clone(), begun: false });
+            held.insert(one.lease, InHand { claimed: one.clone(), begun: false });
         }
     }
 
     pub(super) fn begin(&self, leases: &[Lease]) {
         let mut held = lock(&self.held);
         for lease in leases {
-            if let Some(in_hand) = held.get_mut(&lease.sequence) {
+            if let Some(in_hand) = held.get_mut(lease) {
                 in_hand.begun = true;
             }
         }
     }
 
     pub(super) fn settle(&self, lease: Lease) {
-        lock(&self.held).remove(&lease.sequence);
+        lock(&self.held).remove(&lease);
+    }
+
+    /// Everything in hand.
+    pub(super) fn all(&self) -> Vec<Lease> {
+        lock(&self.held).keys().copied().collect()
     }
 
     /// Everything in hand, which is nobody's then.
@@ -82,7 +87,7 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 async fn renew<S: Deferred>(store: S, consumer: Consumer, lease: Duration, held: Arc<Mutex<Held>>) {
     loop {
         tokio::time::sleep((lease / 3).max(Duration::from_millis(1))).await;
-        let leases: Vec<Lease> = lock(&held).values().map(|in_hand| in_hand.claimed.lease).collect();
+        let leases: Vec<Lease> = lock(&held).keys().copied().collect();
         if leases.is_empty() {
             continue;
         }
@@ -97,5 +102,39 @@ async fn renew<S: Deferred>(store: S, consumer: Consumer, lease: Duration, held:
                 tracing::warn!(%consumer, error, "leases not renewed, trying again");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LeaseToken, MessageRow};
+
+    fn claimed(sequence: i64) -> Claimed {
+        let row = MessageRow {
+            sequence,
+            message_id: b"m-1".into(),
+            event_type: b"PaymentConfirmed".into(),
+            headers: b"[]".into(),
+            state: b"pending".into(),
+            ..MessageRow::default()
+        };
+        let lease = Lease { sequence, token: LeaseToken::random() };
+        Claimed { lease, message: row.try_into().expect("a sound row") }
+    }
+
+    #[tokio::test]
+    async fn d03_settling_a_lost_lease_leaves_a_newer_one_of_the_same_message() {
+        let leases = Leases {
+            held: Arc::default(),
+            renewing: tokio::spawn(std::future::pending::<()>()).abort_handle(),
+        };
+        let (lost, newer) = (claimed(7), claimed(7));
+        leases.take(&[lost.clone(), newer.clone()]);
+        leases.begin(&[lost.lease]);
+        leases.settle(lost.lease);
+        let left = leases.take_all();
+        assert_eq!(left.len(), 1);
+        assert_eq!((left[0].claimed.lease, left[0].begun), (newer.lease, false));
     }
 }

@@ -6,9 +6,12 @@ mod leases;
 mod run;
 mod wake;
 
+use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 pub use handler::MessageHandler;
 use tracing::Instrument as _;
 
@@ -45,7 +48,7 @@ use run::Until;
 /// run out; the attempt is spent.
 ///
 /// Several workers, in one process or many, may serve one consumer.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Worker<S> {
     inbox: Inbox<S>,
     concurrency: usize,
@@ -56,8 +59,21 @@ pub struct Worker<S> {
     poll: Duration,
     order: Option<AfterDead>,
     handler_timeout: Option<Duration>,
-    retryable: fn(&HandlerError) -> bool,
+    retryable: Option<Retryable>,
     grace: Duration,
+}
+
+type Retryable = Arc<dyn Fn(&HandlerError) -> bool + Send + Sync>;
+
+impl<S: fmt::Debug> fmt::Debug for Worker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("inbox", &self.inbox)
+            .field("concurrency", &self.concurrency)
+            .field("lease", &self.lease)
+            .field("order", &self.order)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a worker did.
@@ -101,7 +117,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             poll: Duration::from_secs(1),
             order: None,
             handler_timeout: None,
-            retryable: |_| false,
+            retryable: None,
             grace: Duration::from_secs(30),
         }
     }
@@ -123,6 +139,10 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
 
     /// How long a message stays with a worker that does not answer any more. 30 s by default; renewed at a
     /// third of it. Kept in the row, so that every worker judges it alike (B87).
+    ///
+    /// Choose it longer than a handler takes. While a handler runs its row is locked, and nobody takes it over
+    /// nor renews it; if it *fails* after its lease has run out, another worker may claim the message before the
+    /// failure is written down: the attempt counts, but its error, its backoff and a "never retry" are lost.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
@@ -161,7 +181,8 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
         self
     }
 
-    /// How long a handler may take; past it the attempt has failed. No limit by default.
+    /// How long a handler may take; past it the attempt has failed. No limit by default. Set it shorter than
+    /// the [lease](Self::with_lease).
     #[must_use]
     pub fn with_handler_timeout(mut self, timeout: Duration) -> Self {
         self.handler_timeout = Some(timeout);
@@ -185,8 +206,11 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     /// # }
     /// ```
     #[must_use]
-    pub fn with_retryable(mut self, retryable: fn(&HandlerError) -> bool) -> Self {
-        self.retryable = retryable;
+    pub fn with_retryable(
+        mut self,
+        retryable: impl Fn(&HandlerError) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.retryable = Some(Arc::new(retryable));
         self
     }
 
@@ -207,7 +231,11 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
         &self.inbox
     }
 
-    /// Works until `shutdown` is ready; then claims nothing more and finishes what is in hand.
+    /// Works until `shutdown` is ready, whatever it answers (`tokio::signal::ctrl_c()` does); then claims
+    /// nothing more and finishes what is in hand.
+    ///
+    /// The handler changes no capture and is no `async move` closure: of others the compiler says that they do
+    /// not implement `Fn`. In a task of its own: `tokio::spawn(async move { worker.run(stop, async |tx, message| …).await })`.
     ///
     /// Waits out an outage of the database. Dropping the future rolls back what is running and leaves the
     /// leases to run out; a claim that was on its way may still lease messages then. Handlers run inside this future: what blocks its thread blocks them all, but not
@@ -218,7 +246,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     /// What no waiting mends, when claiming: `Schema`, `Backend`. What was in hand is finished first.
     pub fn run<'a, F>(
         &'a self,
-        shutdown: impl Future<Output = ()> + Send + 'a,
+        shutdown: impl Future<Output: Send> + Send + 'a,
         handler: F,
     ) -> impl Future<Output = Result<WorkerReport, Error>> + Send + 'a
     where
@@ -229,7 +257,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + 'a,
     {
         let span = self.span();
-        async move { run::run(self, 1, Until::Told(Box::pin(shutdown)), &OneByOne(handler)).await }
+        async move { run::run(self, 1, Until::Told(Box::pin(shutdown.map(drop))), &OneByOne(handler)).await }
             .instrument(span)
     }
 
@@ -266,7 +294,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     /// As [`run`](Self::run).
     pub fn run_batches<'a, F>(
         &'a self,
-        shutdown: impl Future<Output = ()> + Send + 'a,
+        shutdown: impl Future<Output: Send> + Send + 'a,
         handler: F,
     ) -> impl Future<Output = Result<WorkerReport, Error>> + Send + 'a
     where
@@ -277,8 +305,10 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
             + 'a,
     {
         let span = self.span();
-        async move { run::run(self, self.batch, Until::Told(Box::pin(shutdown)), &Together(handler)).await }
-            .instrument(span)
+        async move {
+            run::run(self, self.batch, Until::Told(Box::pin(shutdown.map(drop))), &Together(handler)).await
+        }
+        .instrument(span)
     }
 
     /// As [`run_batches`](Self::run_batches), until no message of the consumer is pending any more.

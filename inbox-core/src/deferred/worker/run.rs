@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::attempt::{Attempts, Settled, as_cause};
+use super::attempt::{Attempts, Settled, Turns, as_cause};
 use super::handler::Work;
 use super::leases::{Claimed, Leases};
 use super::wake::Wake;
 use super::{Worker, WorkerReport};
 use crate::{
     BoxFuture, Claim, Count, Deferred, Error, ErrorKind, InboxStore, Incident, IncidentKind, Lease,
-    LeaseToken, MessageRow, State, StoredMessage, Waits,
+    LeaseToken, MessageRow, OrderingKey, State, StoredMessage, Waits,
 };
 
 /// How long a worker works.
@@ -35,7 +34,7 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
     work: &dyn Work<S>,
 ) -> Result<WorkerReport, Error> {
     let leases = Leases::start(worker);
-    let turns = Semaphore::new(handlers_at_once(worker).min(Semaphore::MAX_PERMITS));
+    let turns = Turns::new(has_one_writer(worker), worker.concurrency);
     let attempts = Attempts { worker, work, leases: &leases, turns: &turns };
     let mut run = Run {
         attempts,
@@ -57,11 +56,8 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
     }
 }
 
-fn handlers_at_once<S: Deferred>(worker: &Worker<S>) -> usize {
-    match InboxStore::<S::Tx>::capabilities(worker.inbox.store()).waits {
-        Waits::WhenBeginning => 1,
-        _ => worker.concurrency,
-    }
+fn has_one_writer<S: Deferred>(worker: &Worker<S>) -> bool {
+    InboxStore::<S::Tx>::capabilities(worker.inbox.store()).waits == Waits::WhenBeginning
 }
 
 struct Run<'w, S> {
@@ -93,7 +89,7 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
             if self.is_over() {
                 return;
             }
-            let may_claim = self.stop.is_none() && self.claiming.is_none() && self.free() > 0;
+            let may_claim = self.stop.is_none() && self.claiming.is_none() && self.has_room();
             tokio::select! {
                 () = told(&mut until), if self.stop.is_none() => self.stop_within_grace(),
                 Some(settled) = self.in_hand.next() => self.gather(&settled),
@@ -120,6 +116,15 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
         // Longer than any clock is for ever, which is as long as the handlers run.
         self.stop =
             Some(now.checked_add(grace).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())));
+    }
+
+    /// Whether there is room for more. Where there is one writer only once nothing is in hand: a claim that
+    /// waits for the writer would come before the renewal of what is in hand, and take that.
+    fn has_room(&self) -> bool {
+        match self.attempts.turns.is_one() {
+            true => self.in_hand.is_empty(),
+            false => self.free() > 0,
+        }
     }
 
     fn free(&self) -> usize {
@@ -153,6 +158,11 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                 }
                 self.hand_out(token, rows);
             }
+            // Another claim was faster, at a level that does not let both go on.
+            Err(error) if error.kind() == ErrorKind::Retryable => {
+                tracing::debug!(error = as_cause(&error), "the claim lost against another transaction");
+                self.wake.lost_a_race();
+            }
             Err(error) if error.is_retryable() => {
                 tracing::warn!(error = as_cause(&error), "no claim possible now, waiting");
                 self.wake.failed();
@@ -168,13 +178,10 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
     /// the handlers that run would wait too, perhaps with the one lock in hand that is waited for.
     fn hand_out(&mut self, token: LeaseToken, rows: Vec<MessageRow>) {
         let attempts = self.attempts;
-        if self.stop.is_some() {
-            let leases = rows.iter().map(|row| Lease { sequence: row.sequence, token }).collect();
-            return self.in_hand.push(Box::pin(attempts.release(leases)));
-        }
         let mut claimed = Vec::with_capacity(rows.len());
         for row in rows {
             let lease = Lease { sequence: row.sequence, token };
+            let key = key_of(&row);
             match StoredMessage::try_from(row) {
                 Ok(message) if message.state == State::Dead => {
                     let attempts_spent = message.attempts;
@@ -187,9 +194,14 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                     self.report.taken_over += u64::from(was_abandoned(&message));
                     claimed.push(Claimed { lease, message });
                 }
-                Err(damaged) => self.in_hand.push(Box::pin(attempts.bury(lease, damaged))),
+                Err(damaged) => self.in_hand.push(Box::pin(attempts.bury(lease, key, damaged))),
             }
         }
+        if self.stop.is_some() && !claimed.is_empty() {
+            let leases = claimed.iter().map(|one| one.lease).collect();
+            return self.in_hand.push(Box::pin(attempts.release(leases)));
+        }
+        attempts.turns.leased_now();
         attempts.leases.take(&claimed);
         match self.batch {
             1 => self.in_hand.extend(claimed.into_iter().map(|one| attempts.attempt(vec![one]).boxed())),
@@ -251,7 +263,8 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
         if self.claiming.is_some()
             && let (token, _, Ok(rows)) = answer(&mut self.claiming).await
         {
-            let leases = rows.iter().map(|row| Lease { sequence: row.sequence, token }).collect();
+            let pending = rows.iter().filter(|row| row.state == State::Pending.as_str().as_bytes());
+            let leases = pending.map(|row| Lease { sequence: row.sequence, token }).collect();
             self.release(leases).await;
         }
         let left = self.attempts.leases.take_all();
@@ -276,6 +289,12 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
             self.gather(&settled);
         }
     }
+}
+
+/// The key of a row that may be damaged.
+fn key_of(row: &MessageRow) -> Option<OrderingKey> {
+    let key = String::from_utf8(row.ordering_key.clone()?).ok()?;
+    OrderingKey::new(key).ok()
 }
 
 /// Whether an earlier worker's lease had run out: the claim has just written that down.

@@ -17,6 +17,9 @@ pub(super) struct Wake {
     interval: Duration,
     longest: Duration,
     failures: u32,
+    /// Whether an empty claim means that nothing is due: one that keeps an order locks more than it
+    /// takes, and another one beside it finds nothing meanwhile.
+    trusts_empty: bool,
     told: Arc<Told>,
     watching: AbortHandle,
 }
@@ -31,6 +34,9 @@ struct Told {
 /// While the database cannot be reached.
 const OUTAGE: Backoff = Backoff { base: Duration::from_millis(100), cap: Duration::from_secs(10) };
 
+/// After a race that was lost: soon, but not all losers at once.
+const RACE: Backoff = Backoff { base: Duration::from_millis(20), cap: Duration::from_millis(20) };
+
 impl Wake {
     /// Starts to watch, and is due at once.
     pub(super) fn start<S: Deferred + Clone + 'static>(worker: &Worker<S>) -> Self {
@@ -39,7 +45,15 @@ impl Wake {
         let (store, consumer) = (worker.inbox.store().clone(), worker.inbox.consumer().clone());
         let watching = tokio::spawn(watch(store, consumer, longest, Arc::clone(&told)));
         let interval = shortest(longest);
-        Self { at: Instant::now(), interval, longest, failures: 0, told, watching: watching.abort_handle() }
+        Self {
+            at: Instant::now(),
+            interval,
+            longest,
+            failures: 0,
+            trusts_empty: worker.order.is_none(),
+            told,
+            watching: watching.abort_handle(),
+        }
     }
 
     /// Until it is time to claim. Dropping the future loses no news.
@@ -62,9 +76,16 @@ impl Wake {
     /// A claim found nothing.
     pub(super) fn found_nothing(&mut self) {
         self.failures = 0;
-        let interval = if self.told.works.load(Ordering::Relaxed) { self.longest } else { self.interval };
+        let told = self.trusts_empty && self.told.works.load(Ordering::Relaxed);
+        let interval = if told { self.longest } else { self.interval };
         self.interval = self.interval.saturating_mul(2).min(self.longest);
         self.at = Instant::now() + interval;
+    }
+
+    /// A claim lost against another transaction, and the next one need not.
+    pub(super) fn lost_a_race(&mut self) {
+        self.failures = 0;
+        self.at = Instant::now() + RACE.pause(1);
     }
 
     /// A claim failed, and another one may not.
