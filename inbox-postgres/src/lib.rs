@@ -78,3 +78,6 @@ pub use schema::{SCHEMA_VERSION, ddl, grants, operator_grants};
 /// The driver, in the version whose transactions this crate takes.
 pub use sqlx;
 pub use store::PostgresStore;
+
+/// The transaction of [`PostgresStore`], which a handler gets: for handlers that are functions of their own.
+pub type PgTx = sqlx::Transaction<'static, sqlx::Postgres>;

@@ -35,29 +35,29 @@ pub(crate) fn columns(leases: &[Lease]) -> (Vec<i64>, Vec<&[u8]>) {
     leases.iter().map(|lease| (lease.sequence, lease.token.as_bytes().as_slice())).unzip()
 }
 
-/// Refuses a rollback after which a completed row does not bear its lease any more, as committed (R12).
+/// Refuses a rollback after which a completed message is done, as committed (R12).
 ///
 /// An aborted transaction answers no guard, so only the rows tell whether it was the one that completed
-/// them: a handler may have committed that one by SQL, and begun another.
+/// them: a handler may have committed that one by SQL, and begun another. A row that somebody has claimed
+/// meanwhile, its lease having run out, is no alarm.
 pub(crate) async fn refuse_completed(
     store: &PostgresStore,
     conn: &mut PgConnection,
     request: &End<'_>,
 ) -> Result<(), Error> {
     let doing = || request.doing("roll back");
-    let (sequences, tokens) = columns(request.completed);
-    let (held,): (i64,) = sqlx::query_as(store.statements().messages.still_leased.sql())
+    let (sequences, _) = columns(request.completed);
+    let (done,): (i64,) = sqlx::query_as(store.statements().messages.done.sql())
         .persistent(store.prepared())
         .bind(request.consumer.as_str())
         .bind(sequences)
-        .bind(tokens)
         .fetch_one(conn)
         .await
         .map_err(|source| errors::message_error(doing(), source))?;
-    if usize::try_from(held) == Ok(request.completed.len()) {
+    if done == 0 {
         return Ok(());
     }
     Err(Error::new(ErrorKind::TransactionLost, doing()).with_detail(
-        "a completed message's row does not bear its lease any more: the completion was committed by SQL, or the lease ran out and was taken over",
+        "a message is done although its transaction was rolled back: the completion was committed by SQL, or somebody has taken the message over and handled it",
     ))
 }

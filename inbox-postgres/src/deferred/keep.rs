@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 
 use crate::{PostgresStore, errors, transaction};
 
-/// How many bytes of payloads go into one statement, unless one message alone has more: the server takes
+/// How many bytes of payloads and headers go into one statement, unless one message alone has more: the server takes
 /// less than 1 GiB in a message.
 const STATEMENT_BYTES: usize = 16 << 20;
 
@@ -31,7 +31,7 @@ pub(crate) async fn keep(
 fn fitting(envelopes: &[&Envelope]) -> usize {
     let mut bytes = 0;
     let fit = envelopes.iter().take_while(|envelope| {
-        bytes += envelope.payload().len();
+        bytes += envelope.payload().len() + envelope.headers().bytes();
         bytes <= STATEMENT_BYTES
     });
     fit.count().max(1)

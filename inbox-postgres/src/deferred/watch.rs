@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn the_channels_of_long_names_fit_and_differ() {
         let schema = "s".repeat(40);
-        let channel = |table: &str| channel_of(&TableName::new(&*schema, table).unwrap().messages());
+        let channel = |table: &str| channel_of(&TableName::new(&schema, table).unwrap().messages());
         let long = "t".repeat(30);
         assert_eq!(channel(&format!("{long}a")).len(), LONGEST);
         assert_ne!(channel(&format!("{long}a")), channel(&format!("{long}b")));

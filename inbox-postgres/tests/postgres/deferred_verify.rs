@@ -61,7 +61,7 @@ const WARNED: &[(&str, &str)] = &[
 /// Does the damage to a table of its own; answers what `verify_messages` says.
 async fn damaged(stand: &Stand, place: usize, damage: &str) -> Result<Vec<String>, String> {
     let schema = format!("s{place}");
-    let store = stand.store.clone().with_table(TableName::new(&*schema, "inbox").unwrap());
+    let store = stand.store.clone().with_table(TableName::new(&schema, "inbox").unwrap());
     store.create_message_schema().await.unwrap();
     let report = store.verify_messages().await.unwrap();
     // The test server has fsync off, which is its own finding.

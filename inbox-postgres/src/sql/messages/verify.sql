@@ -14,7 +14,7 @@ WITH messages AS (
            ('event_type', 'text', true, true, $4::int, true, false),
            ('fingerprint', 'bytea', false, false, NULL, true, false),
            ('payload', 'bytea', false, true, NULL, true, false),
-           ('headers', 'text', true, true, 65536, true, false),
+           ('headers', 'text', true, true, 1048576, true, false),
            ('content_type', 'text', true, false, $4::int, true, false),
            ('ordering_key', 'text', true, false, $4::int, true, false),
            ('state', 'text', true, true, 7, true, true),
