@@ -7,6 +7,12 @@
 //! | a duplicate | | 4 |
 //! | 100 new messages with one effect | 5 | 5 |
 //! | the same, half of them known | | 6 |
+//! | receiving a message | | 5 |
+//! | receiving a batch of 100 | | 5 |
+//! | claiming up to 10 messages | | 3 |
+//! | the same in the order of their keys | | 4 |
+//! | completing a message with one effect | | 5 |
+//! | writing down a failed attempt | | 2 |
 //!
 //! The first of them is the driver's: a pool of sqlx pings a connection before it hands it out,
 //! unless `test_before_acquire(false)`. The first call of a store takes one more, which asks for
@@ -26,7 +32,10 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use inbox_core::{BatchOutcome, Error, ErrorKind, Inbox, Message, Outcome, Registered, RetryPolicy};
+use inbox_core::{
+    AfterDead, BatchOutcome, BatchReceived, Claim, Deferred, Envelope, Error, ErrorKind, Fail, Inbox, Lease,
+    Message, OrderingKey, Outcome, Received, Registered, RetryPolicy,
+};
 use inbox_mysql::MySqlStore;
 use inbox_testkit::proxy::{Fault, Proxy, Trip};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions, MySqlSslMode};
@@ -41,6 +50,9 @@ on_each_server![
     a_duplicate_takes_a_second_statement_that_proves_it,
     process_adds_no_round_trip,
     a_batch_takes_the_round_trips_of_one_message,
+    receiving_takes_one_statement_more_than_registering_for_one_and_for_a_hundred,
+    a_claim_takes_two_round_trips_and_one_in_order_three,
+    completing_takes_the_round_trips_of_registering_and_a_failure_is_one,
     r08_an_insert_that_was_swallowed_is_tried_once_more,
     r12_lost_before_the_server_saw_the_commit_the_message_is_new_again,
     r12_lost_after_the_server_saw_the_commit_the_message_is_a_duplicate,
@@ -199,6 +211,12 @@ fn query(sql: &[u8]) -> &'static str {
     // The inbox begins and commits in scripts, which hold other words as well.
     [
         ("INSERT IGNORE", "register"),
+        ("`inbox_messages` (consumer", "keep"),
+        ("SKIP LOCKED", "lock"),
+        ("candidate.sequence", "look"),
+        ("attempts = attempts + 1", "take"),
+        ("SET history", "fail"),
+        ("SET state", "complete"),
         ("LOCK IN SHARE MODE", "originals"),
         ("/*M!", "dialect"),
         ("START TRANSACTION", "begin"),
@@ -348,6 +366,83 @@ async fn a_batch_takes_the_round_trips_of_one_message(stand: Stand) {
     // One statement more, which reads the originals of all duplicates.
     assert_eq!(half_known.work, ["ping", "begin", "register", "originals", "execute", "commit"]);
     assert_eq!(known.work, ["ping", "begin", "register", "originals"]);
+}
+
+fn envelope(id: &str) -> Envelope {
+    Envelope::new(message(id), b"payload".as_slice())
+}
+
+/// Receives messages beside the line, each of a key of its own.
+async fn receive_beside(line: &Line, ids: &[String]) {
+    let keyed = |id: &String| envelope(id).with_ordering_key(OrderingKey::new(id.as_str()).unwrap());
+    let envelopes: Vec<Envelope> = ids.iter().map(keyed).collect();
+    line.beside.inbox.receive_batch(&envelopes).await.unwrap();
+}
+
+async fn claimed(line: &Line, limit: u32, order: Option<AfterDead>) -> Vec<Lease> {
+    let consumer = consumer();
+    let claim = Claim::new(&consumer, Duration::from_secs(60), 5).limit(limit).order(order);
+    let rows = line.inbox.store().claim(&claim).await.unwrap();
+    rows.iter().map(|row| Lease { sequence: row.sequence, token: claim.token }).collect()
+}
+
+async fn receiving_takes_one_statement_more_than_registering_for_one_and_for_a_hundred(stand: Stand) {
+    stand.store.create_message_schema().await.unwrap();
+    let line = Line::new(stand);
+    let one = line
+        .spent(async |id| assert_eq!(line.inbox.receive(&envelope(id)).await.unwrap(), Received::Kept))
+        .await;
+    let batch = line
+        .spent(async |id| {
+            let envelopes: Vec<Envelope> = numbered(id).iter().map(|id| envelope(id)).collect();
+            let received = line.inbox.receive_batch(&envelopes).await.unwrap();
+            assert!(received.iter().all(|received| matches!(received, BatchReceived::Kept)));
+        })
+        .await;
+
+    assert_eq!(one.work, ["ping", "begin", "register", "keep", "commit"]);
+    assert_eq!(one.release, ["rollback", "ping"]);
+    assert_eq!(batch.work, ["ping", "begin", "register", "keep", "commit"]);
+}
+
+async fn a_claim_takes_two_round_trips_and_one_in_order_three(stand: Stand) {
+    stand.store.create_message_schema().await.unwrap();
+    let line = Line::new(stand);
+    receive_beside(&line, &numbered("m")).await;
+    let free = line.spent(async |_| assert_eq!(claimed(&line, 10, None).await.len(), 10)).await;
+    let in_order =
+        line.spent(async |_| assert_eq!(claimed(&line, 10, Some(AfterDead::Block)).await.len(), 10)).await;
+
+    assert_eq!(free.work, ["ping", "lock", "take"]);
+    assert_eq!(in_order.work, ["ping", "lock", "look", "take"]);
+    // It leaves nothing for the driver to roll back.
+    assert_eq!((free.release, in_order.release), (vec!["ping"], vec!["ping"]));
+}
+
+async fn completing_takes_the_round_trips_of_registering_and_a_failure_is_one(stand: Stand) {
+    stand.store.create_message_schema().await.unwrap();
+    let line = Line::new(stand);
+    receive_beside(&line, &numbered("m")).await;
+    let leases = std::sync::Mutex::new(claimed(&line, 100, None).await);
+    let next = || leases.lock().unwrap().pop().unwrap();
+    let completed = line
+        .spent(async |_| {
+            let mut tx = line.inbox.begin().await.unwrap();
+            assert_eq!(tx.complete(&[next()]).await.unwrap(), [true]);
+            effect(&mut tx).await.unwrap();
+            tx.commit().await.unwrap();
+        })
+        .await;
+    let failed = line
+        .spent(async |_| {
+            let consumer = consumer();
+            line.inbox.store().fail(&Fail::new(&consumer, next(), None, "\"e\"")).await.unwrap();
+        })
+        .await;
+
+    assert_eq!(completed.work, ["ping", "begin", "complete", "execute", "commit"]);
+    assert_eq!(failed.work, ["ping", "fail"]);
+    assert_eq!(failed.release, ["ping"]);
 }
 
 /// A purge may lie between the insert and the look, so one more pair is made.
