@@ -133,6 +133,12 @@ WITH messages AS (
     SELECT 42, TRUE, CONCAT('the foreign key ', constraint_name, ' can refuse a message, or wait for another table''s rows; drop it')
     FROM information_schema.table_constraints
     WHERE table_schema = '{schema}' AND table_name = '{table}' AND constraint_type = 'FOREIGN KEY'
+    UNION ALL
+    -- Its own two have the names that the server gave them: MySQL by the table's, MariaDB by their number.
+    SELECT 43, TRUE, CONCAT('the check ', constraint_name, ' is none of messages_ddl and can refuse a message that is within the limits, or a change of its state; drop it')
+    FROM information_schema.table_constraints
+    WHERE table_schema = '{schema}' AND table_name = '{table}' AND constraint_type = 'CHECK'
+      AND LOWER(constraint_name) NOT IN (LOWER('{table}_chk_1'), LOWER('{table}_chk_2'), 'constraint_1', 'constraint_2')
 
     -- The rights of this account
     UNION ALL
