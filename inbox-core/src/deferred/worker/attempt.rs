@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::Worker;
 use super::handler::Work;
 use super::leases::{Claimed, Leases};
+use super::report::{Report, Settled};
 use crate::deferred::history::error_json;
 use crate::process::{Failure, roll_back_after, run_again};
 use crate::{
@@ -18,28 +19,13 @@ use crate::{
     StoredMessage, Unblock,
 };
 
-/// What became of one claimed message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Settled {
-    Done,
-    /// It waits so long for its next attempt.
-    Retried(Duration),
-    Dead,
-    Lost,
-    /// Half an effect may be committed; what became of the message is counted beside.
-    TransactionLost,
-    /// It was given back.
-    Released,
-    /// The outcome could not be written down.
-    Unsettled,
-}
-
 /// What an attempt needs; it is copied into each.
 pub(super) struct Attempts<'w, S> {
     pub(super) worker: &'w Worker<S>,
     pub(super) work: &'w dyn Work<S>,
     pub(super) leases: &'w Leases,
     pub(super) turns: &'w Turns,
+    pub(super) report: &'w Report,
 }
 
 /// Where the engine has one writer, handlers take turns here: waiting for it at begin is bounded.
@@ -112,6 +98,7 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
 
     async fn one_by_one(self, batch: &[Claimed]) -> Vec<Settled> {
         tracing::info!("the batch failed, handling its messages one by one");
+        self.leases.wait(batch);
         let mut all = Vec::with_capacity(batch.len());
         for one in batch {
             self.renew_what_waits().await;
@@ -179,19 +166,25 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     }
 
     async fn done(self, batch: &[Claimed], held: &[bool]) -> Vec<Settled> {
-        let mut keys = Vec::new();
         let mut settled = Vec::with_capacity(batch.len());
         for (one, held) in batch.iter().zip(held) {
             self.leases.settle(one.lease);
-            keys.extend(one.message.ordering_key.clone().filter(|_| *held));
-            settled.push(if *held { Settled::Done } else { Settled::Lost });
+            settled.push(self.count(if *held { Settled::Done } else { Settled::Lost }));
             let id = one.message.id();
             match held {
                 true => tracing::debug!(message_id = %id, "kept message done"),
                 false => tracing::info!(message_id = %id, "the lease was lost, nothing was done"),
             }
         }
+        // Of those lost too: a commit of ours whose answer was lost may have settled them.
+        let keys: Vec<OrderingKey> =
+            batch.iter().filter_map(|one| one.message.ordering_key.clone()).collect();
         self.unblock(&keys).await;
+        settled
+    }
+
+    fn count(self, settled: Settled) -> Settled {
+        self.report.count(settled);
         settled
     }
 
@@ -209,7 +202,7 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
             if let Failure::Inbox(error) = failed {
                 tracing::error!(message_id = %one.message.id(), error = as_cause(error), "the attempt's transaction failed");
                 if error.kind() == ErrorKind::TransactionLost {
-                    all.push(Settled::TransactionLost);
+                    self.report.count(Settled::TransactionLost);
                 }
             }
             // What could not be written down for one cannot be for the others: that would take its time
@@ -219,7 +212,7 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
                 false => self.fail(one, &text, never_retry, None).await,
             };
             self.leases.settle(one.lease);
-            all.push(settled);
+            all.push(self.count(settled));
         }
         all
     }
@@ -229,29 +222,31 @@ impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
         let error_json = error_json(&HandlerError::text_of(&damaged));
         let request = Fail::new(self.worker.inbox.consumer(), lease, None, &error_json);
         tracing::warn!(error = as_cause(&damaged), "kept message cannot be read, it is dead");
-        vec![match self.write(Write::Failure(request)).await {
+        let settled = match self.write(Write::Failure(request)).await {
             Ok(()) => {
                 self.after_death(key).await;
                 Settled::Dead
             }
             Err(lost) if lost.kind() == ErrorKind::LeaseLost => Settled::Lost,
             Err(_) => Settled::Unsettled,
-        }]
+        };
+        vec![self.count(settled)]
     }
 
     /// Gives messages back that nobody has begun to handle.
-    pub(super) async fn release(self, leases: Vec<Lease>) -> Vec<Settled> {
-        let request = Release::new(self.worker.inbox.consumer(), &leases);
-        let released = match self.worker.inbox.store().release(&request).await {
-            Ok(released) => usize::try_from(released).unwrap_or(leases.len()).min(leases.len()),
+    pub(super) async fn release(self, leases: &[Lease]) {
+        let request = Release::new(self.worker.inbox.consumer(), leases);
+        match self.worker.inbox.store().release(&request).await {
+            Ok(released) => {
+                let released = usize::try_from(released).unwrap_or(leases.len()).min(leases.len());
+                self.report.add(Settled::Released, released);
+                self.report.add(Settled::Lost, leases.len() - released);
+            }
             Err(error) => {
                 tracing::warn!(error = as_cause(&error), "messages not given back, their leases run out");
-                return vec![Settled::Unsettled; leases.len()];
+                self.report.add(Settled::Unsettled, leases.len());
             }
-        };
-        let mut all = vec![Settled::Released; released];
-        all.resize(leases.len(), Settled::Lost);
-        all
+        }
     }
 
     /// Writes down a failed attempt: another one is due after `pause` or the backoff's, or the message is dead.

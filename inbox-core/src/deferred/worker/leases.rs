@@ -1,13 +1,14 @@
 //! [`Leases`]: what a worker has in hand, and the task that renews it (D4).
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
 use super::Worker;
-use crate::{Consumer, Deferred, Lease, Renew, Renewal, StoredMessage};
+use crate::{Consumer, Deferred, Error, ErrorKind, Lease, Renew, Renewal, StoredMessage};
 
 /// A message that was claimed, and the right to handle it.
 #[derive(Debug, Clone)]
@@ -59,6 +60,16 @@ impl Leases {
         }
     }
 
+    /// What was begun together and undone waits for its turn again.
+    pub(super) fn wait(&self, claimed: &[Claimed]) {
+        let mut held = lock(&self.held);
+        for one in claimed {
+            if let Some(in_hand) = held.get_mut(&one.lease) {
+                in_hand.begun = false;
+            }
+        }
+    }
+
     pub(super) fn settle(&self, lease: Lease) {
         lock(&self.held).remove(&lease);
     }
@@ -84,6 +95,22 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Waits for a call's answer, but not for ever: a connection can go silent, as after a failover.
+pub(super) async fn answered<T>(
+    lease: Duration,
+    doing: &str,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let bound = lease.max(LONG_CALL);
+    tokio::time::timeout(bound, call).await.unwrap_or_else(|_| {
+        let silent = format!("there was no answer within {bound:?}");
+        Err(Error::new(ErrorKind::Unavailable, doing).with_detail(silent))
+    })
+}
+
+/// What a call of the store's own may take, however short the lease is.
+const LONG_CALL: Duration = Duration::from_secs(15);
+
 async fn renew<S: Deferred>(store: S, consumer: Consumer, lease: Duration, held: Arc<Mutex<Held>>) {
     loop {
         tokio::time::sleep((lease / 3).max(Duration::from_millis(1))).await;
@@ -91,7 +118,10 @@ async fn renew<S: Deferred>(store: S, consumer: Consumer, lease: Duration, held:
         if leases.is_empty() {
             continue;
         }
-        match store.renew(&Renew::new(&consumer, &leases, lease)).await {
+        // Past a lease the answer is worth nothing, and a connection that has gone silent gives none.
+        let renewed =
+            answered(lease, "renew leases", store.renew(&Renew::new(&consumer, &leases, lease))).await;
+        match renewed {
             // The fence tells whoever lost one; what is settled meanwhile counts as lost here too.
             Ok(renewals) => {
                 let renewed = renewals.iter().filter(|renewal| **renewal == Renewal::Renewed).count();

@@ -3,6 +3,7 @@
 mod attempt;
 mod handler;
 mod leases;
+mod report;
 mod run;
 mod wake;
 
@@ -215,7 +216,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     }
 
     /// How long a shutdown waits for handlers that are running. 30 s by default; after it they are rolled
-    /// back, and their attempt has failed.
+    /// back, and their attempt has failed. To write that down takes 5 s more at most.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -238,7 +239,7 @@ impl<S: Deferred + Clone + 'static> Worker<S> {
     /// not implement `Fn`. In a task of its own: `tokio::spawn(async move { worker.run(stop, async |tx, message| …).await })`.
     ///
     /// Waits out an outage of the database. Dropping the future rolls back what is running and leaves the
-    /// leases to run out; a claim that was on its way may still lease messages then. Handlers run inside this future: what blocks its thread blocks them all, but not
+    /// leases to run out; a claim that was on its way may still lease messages then, and gives them back. Handlers run inside this future: what blocks its thread blocks them all, but not
     /// the renewal of leases, if the runtime has another thread.
     ///
     /// # Errors

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::task::JoinHandle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::attempt::{Attempts, Settled, Turns, as_cause};
+use super::attempt::{Attempts, Turns, as_cause};
 use super::handler::Work;
-use super::leases::{Claimed, Leases};
-use super::wake::Wake;
+use super::leases::{Claimed, InHand, Leases, answered};
+use super::report::{Report, Settled};
+use super::wake::{Wake, after};
 use super::{Worker, WorkerReport};
 use crate::{
-    BoxFuture, Claim, Count, Deferred, Error, ErrorKind, InboxStore, Incident, IncidentKind, Lease,
-    LeaseToken, MessageRow, OrderingKey, State, StoredMessage, Waits,
+    BoxFuture, Claim, Consumer, Count, Deferred, Error, ErrorKind, InboxStore, Incident, IncidentKind, Lease,
+    LeaseToken, MessageRow, OrderingKey, Release, State, StoredMessage, Waits,
 };
 
 /// How long a worker works.
@@ -35,7 +36,8 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
 ) -> Result<WorkerReport, Error> {
     let leases = Leases::start(worker);
     let turns = Turns::new(has_one_writer(worker), worker.concurrency);
-    let attempts = Attempts { worker, work, leases: &leases, turns: &turns };
+    let report = Report::default();
+    let attempts = Attempts { worker, work, leases: &leases, turns: &turns, report: &report };
     let mut run = Run {
         attempts,
         batch,
@@ -46,13 +48,12 @@ pub(super) async fn run<S: Deferred + Clone + 'static>(
         more: false,
         stop: None,
         failed: None,
-        report: WorkerReport::default(),
     };
     run.work(until).await;
     run.end().await;
     match run.failed {
         Some(error) => Err(error),
-        None => Ok(run.report),
+        None => Ok(report.so_far()),
     }
 }
 
@@ -73,15 +74,17 @@ struct Run<'w, S> {
     /// Since it was told to stop: until when it waits for what is in hand.
     stop: Option<Instant>,
     failed: Option<Error>,
-    report: WorkerReport,
 }
 
-/// A claim on its way, in a task of its own: what it leases is not forgotten where its answer is not awaited.
+/// A claim on its way, in a task of its own: what it leases is given back where nobody waits for it any more.
 struct Claiming {
     token: LeaseToken,
     asked: u32,
-    task: JoinHandle<Result<Vec<MessageRow>, Error>>,
+    answer: oneshot::Receiver<Result<Vec<MessageRow>, Error>>,
 }
+
+/// How long the end of a run takes at most, after the grace.
+const END: Duration = Duration::from_secs(5);
 
 impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
     async fn work(&mut self, mut until: Until<'_>) {
@@ -111,11 +114,7 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
     }
 
     fn stop_within_grace(&mut self) {
-        let now = Instant::now();
-        let grace = self.attempts.worker.grace;
-        // Longer than any clock is for ever, which is as long as the handlers run.
-        self.stop =
-            Some(now.checked_add(grace).unwrap_or_else(|| now + Duration::from_secs(u32::MAX.into())));
+        self.stop = Some(after(self.attempts.worker.grace));
     }
 
     /// Whether there is room for more. Where there is one writer only once nothing is in hand: a claim that
@@ -138,13 +137,17 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
         let token = LeaseToken::random();
         let (store, consumer) = (worker.inbox.store().clone(), worker.inbox.consumer().clone());
         let (lease, max_attempts, order) = (worker.lease, worker.max_attempts, worker.order);
+        let (tell, answer) = oneshot::channel();
         let claim = async move {
             let claim =
                 Claim { token, ..Claim::new(&consumer, lease, max_attempts).limit(asked).order(order) };
-            store.claim(&claim).await
+            let claimed = answered(lease, &claim.doing(), store.claim(&claim)).await;
+            if let Err(Ok(rows)) = tell.send(claimed) {
+                give_back(&store, &consumer, token, &rows).await;
+            }
         };
-        let task = tokio::spawn(claim.in_current_span());
-        self.claiming = Some(Claiming { token, asked, task });
+        tokio::spawn(claim.in_current_span());
+        self.claiming = Some(Claiming { token, asked, answer });
     }
 
     /// Takes a claim's answer: hands the messages out, and says when to claim next.
@@ -158,18 +161,29 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                 }
                 self.hand_out(token, rows);
             }
-            // Another claim was faster, at a level that does not let both go on.
-            Err(error) if error.kind() == ErrorKind::Retryable => {
+            Err(error) => self.wait_out(error),
+        }
+    }
+
+    /// Waits before the next claim; only a table that is not as it has to be is not waited for.
+    fn wait_out(&mut self, error: Error) {
+        match error.kind() {
+            ErrorKind::Schema => {
+                self.failed = Some(error);
+                self.stop_within_grace();
+            }
+            // Another transaction was faster. A busy one was waited for long enough.
+            ErrorKind::Retryable | ErrorKind::Busy => {
                 tracing::debug!(error = as_cause(&error), "the claim lost against another transaction");
                 self.wake.lost_a_race();
             }
-            Err(error) if error.is_retryable() => {
+            _ if error.is_retryable() => {
                 tracing::warn!(error = as_cause(&error), "no claim possible now, waiting");
                 self.wake.failed();
             }
-            Err(error) => {
-                self.failed = Some(error);
-                self.stop_within_grace();
+            _ => {
+                tracing::error!(error = as_cause(&error), "no claim possible, waiting");
+                self.wake.failed();
             }
         }
     }
@@ -186,23 +200,23 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                 Ok(message) if message.state == State::Dead => {
                     let attempts_spent = message.attempts;
                     tracing::warn!(message_id = %message.id(), attempts_spent, "kept message is dead");
-                    self.report.dead += 1;
-                    self.report.exhausted += 1;
+                    attempts.report.count(Settled::Exhausted);
                     self.in_hand.push(Box::pin(attempts.after_death(message.ordering_key)));
                 }
                 Ok(message) => {
-                    self.report.taken_over += u64::from(was_abandoned(&message));
+                    if was_abandoned(&message) {
+                        attempts.report.count_takeover();
+                    }
                     claimed.push(Claimed { lease, message });
                 }
                 Err(damaged) => self.in_hand.push(Box::pin(attempts.bury(lease, key, damaged))),
             }
         }
-        if self.stop.is_some() && !claimed.is_empty() {
-            let leases = claimed.iter().map(|one| one.lease).collect();
-            return self.in_hand.push(Box::pin(attempts.release(leases)));
-        }
         attempts.turns.leased_now();
         attempts.leases.take(&claimed);
+        if self.stop.is_some() {
+            return; // The end gives them back.
+        }
         match self.batch {
             1 => self.in_hand.extend(claimed.into_iter().map(|one| attempts.attempt(vec![one]).boxed())),
             _ if claimed.is_empty() => {}
@@ -210,20 +224,11 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
         }
     }
 
-    /// Counts what an attempt has settled, and sees to it that what it made room for is claimed.
+    /// Sees to it that what an attempt made room for is claimed, and what it has put off at its time.
     fn gather(&mut self, settled: &[Settled]) {
         for one in settled {
-            match one {
-                Settled::Done => self.report.done += 1,
-                Settled::Retried(pause) => {
-                    self.report.retried += 1;
-                    self.wake.within(*pause);
-                }
-                Settled::Dead => self.report.dead += 1,
-                Settled::Lost => self.report.lost += 1,
-                Settled::TransactionLost => self.report.transaction_lost += 1,
-                Settled::Released => self.report.released += 1,
-                Settled::Unsettled => self.report.unsettled += 1,
+            if let Settled::Retried(pause) = one {
+                self.wake.within(*pause);
             }
         }
         let half_is_free = self.free() >= self.attempts.worker.concurrency.div_ceil(2);
@@ -248,46 +253,52 @@ impl<'w, S: Deferred + Clone + 'static> Run<'w, S> {
                     self.stop_within_grace();
                 }
             }
-            Err(error) if error.is_retryable() => self.wake.failed(),
-            Err(error) => {
-                self.failed = Some(error);
-                self.stop_within_grace();
-            }
+            Err(error) => self.wait_out(error),
         }
     }
 
-    /// Gives back or writes down what the grace did not suffice for.
+    /// Gives back or writes down what the grace did not suffice for, as far as that can be done at once.
     async fn end(&mut self) {
-        // Rolls back.
+        // Rolls back; a claim on its way gives back what it gets.
         self.in_hand.clear();
-        if self.claiming.is_some()
-            && let (token, _, Ok(rows)) = answer(&mut self.claiming).await
-        {
-            let pending = rows.iter().filter(|row| row.state == State::Pending.as_str().as_bytes());
-            let leases = pending.map(|row| Lease { sequence: row.sequence, token }).collect();
-            self.release(leases).await;
-        }
+        self.claiming = None;
         let left = self.attempts.leases.take_all();
-        let waiting = left.iter().filter(|one| !one.begun).map(|one| one.claimed.lease).collect();
-        self.release(waiting).await;
-        for (at, one) in left.iter().filter(|one| one.begun).enumerate() {
-            let text = "the worker was shut down before the handler ended";
-            let settled = self.attempts.fail(&one.claimed, text, false, Some(Duration::ZERO)).await;
-            self.gather(&[settled]);
-            if settled == Settled::Unsettled {
-                // A database that is away would hold up the shutdown once for each.
-                let begun = left.iter().filter(|one| one.begun).count();
-                self.report.unsettled += (begun - at - 1) as u64;
-                break;
-            }
+        let mut open = left.len();
+        if tokio::time::timeout(END, settle_at_end(self.attempts, &left, &mut open)).await.is_err() {
+            tracing::warn!(messages = open, "the end took too long, the leases of what is left run out");
         }
+        self.attempts.report.add(Settled::Unsettled, open);
     }
+}
 
-    async fn release(&mut self, leases: Vec<Lease>) {
-        if !leases.is_empty() {
-            let settled = self.attempts.release(leases).await;
-            self.gather(&settled);
-        }
+/// Counts down how many are still `open`.
+async fn settle_at_end<S: Deferred + Clone + 'static>(
+    attempts: Attempts<'_, S>,
+    left: &[InHand],
+    open: &mut usize,
+) {
+    let waiting: Vec<Lease> = left.iter().filter(|one| !one.begun).map(|one| one.claimed.lease).collect();
+    if !waiting.is_empty() {
+        attempts.release(&waiting).await;
+        *open -= waiting.len();
+    }
+    for one in left.iter().filter(|one| one.begun) {
+        let text = "the worker was shut down before the handler ended";
+        let settled = attempts.fail(&one.claimed, text, false, Some(Duration::ZERO)).await;
+        attempts.report.count(settled);
+        *open -= 1;
+    }
+}
+
+/// Gives back what was claimed for a worker that has gone meanwhile.
+async fn give_back<S: Deferred>(store: &S, consumer: &Consumer, token: LeaseToken, rows: &[MessageRow]) {
+    let pending = rows.iter().filter(|row| row.state == State::Pending.as_str().as_bytes());
+    let leases: Vec<Lease> = pending.map(|row| Lease { sequence: row.sequence, token }).collect();
+    if leases.is_empty() {
+        return;
+    }
+    if let Err(error) = store.release(&Release::new(consumer, &leases)).await {
+        tracing::warn!(error = as_cause(&error), "messages not given back, their leases run out");
     }
 }
 
@@ -323,9 +334,9 @@ type Answer = (LeaseToken, u32, Result<Vec<MessageRow>, Error>);
 
 /// The answer of the claim that is on its way, if one is.
 async fn answer(claiming: &mut Option<Claiming>) -> Answer {
-    let Some(Claiming { token, asked, task }) = claiming else { return std::future::pending().await };
-    let answer = task.await.unwrap_or_else(|failed| {
-        let error = Error::new(ErrorKind::Backend, "claim messages").with_source(failed);
+    let Some(Claiming { token, asked, answer }) = claiming else { return std::future::pending().await };
+    let answer = answer.await.unwrap_or_else(|gone| {
+        let error = Error::new(ErrorKind::Backend, "claim messages").with_source(gone);
         Err(error.with_detail("the claim panicked, or the runtime is shutting down"))
     });
     let answer = (*token, *asked, answer);

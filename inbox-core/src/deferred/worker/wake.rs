@@ -79,27 +79,26 @@ impl Wake {
         let told = self.trusts_empty && self.told.works.load(Ordering::Relaxed);
         let interval = if told { self.longest } else { self.interval };
         self.interval = self.interval.saturating_mul(2).min(self.longest);
-        self.at = Instant::now() + interval;
+        self.at = after(interval);
     }
 
     /// A claim lost against another transaction, and the next one need not.
     pub(super) fn lost_a_race(&mut self) {
         self.failures = 0;
-        self.at = Instant::now() + RACE.pause(1);
+        self.at = after(RACE.pause(1));
     }
 
     /// A claim failed, and another one may not.
     pub(super) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
-        self.at = Instant::now() + OUTAGE.pause(self.failures);
+        self.at = after(OUTAGE.pause(self.failures));
     }
 
     /// There is reason to look within so long.
     pub(super) fn within(&mut self, pause: Duration) {
-        let soon = Instant::now().checked_add(pause);
         // Not before an outage is waited out.
-        if let Some(soon) = soon.filter(|soon| self.failures == 0 && *soon < self.at) {
-            self.at = soon;
+        if self.failures == 0 {
+            self.at = self.at.min(after(pause));
         }
     }
 
@@ -113,6 +112,13 @@ impl Drop for Wake {
     fn drop(&mut self) {
         self.watching.abort();
     }
+}
+
+/// So long from now; longer than any clock is for ever.
+pub(super) fn after(pause: Duration) -> Instant {
+    const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
+    let now = Instant::now();
+    now.checked_add(pause).unwrap_or_else(|| now + FOR_EVER)
 }
 
 fn shortest(longest: Duration) -> Duration {
