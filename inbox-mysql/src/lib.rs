@@ -39,6 +39,11 @@
 //! | R15 no traces | no DDL; names are qualified; settings are restored | a `TEMPORARY TABLE` of the same name hides the table here, qualified or not; a call on MySQL that is given up leaves its bound in the session until the next call |
 //! | R16 | [`MySqlStore::verify`] | |
 //! | R17 cancelling | transactions begin in a task of their own; the inbox prepares nothing | a handler's prepared statement that is dropped while it is prepared (a timeout around it) leaves sqlx 0.9 out of step with the server: what comes next on the connection, the commit too, may panic in sqlx, or wait for ever. It is no `Ok`. Let `after_release` of the pool bound a `ping` |
+//! | D2 received whole, claimed once | `LONGBLOB`, sent as text without quotes or backslashes; a claim locks by the index `claim` with `FOR UPDATE SKIP LOCKED`, at READ COMMITTED, and takes what it locked in the same transaction: two round trips | a payload takes four thirds of its length in a packet of the server's `max_allowed_packet`: 16 MiB where MariaDB's default stands, 64 MiB on MySQL; what is longer is refused with the number, before it is sent |
+//! | D3 fenced by the token | completing matches the token, and locks the row; the commit counts the completions with its guard | |
+//! | D7 order | a claim locks a window of 200, then looks in a new snapshot for the first message of each key, one entry of the index `ordering_key` each | at most 50 windows of waiting messages a claim |
+//! | D9 the past costs nothing | each statement names its index (`FORCE INDEX`): InnoDB locks what it reads. A claim of 10 reads 30 rows, with 240,000 others beside as without | without one of the indexes the statements fail (1176, `Schema`); a claim in order reads each of 20,000 waiting messages of a key three or four times for each lease |
+//! | waking | neither server tells of rows that are written | a worker looks at intervals |
 //!
 //! # Proxies
 //!
