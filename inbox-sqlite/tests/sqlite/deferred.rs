@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use inbox_core::{
-    AfterDead, Begin, Claim, Complete, Consumer, ContentType, Count, Deferred, End, Envelope, Error,
-    ErrorKind, Fail, Filter, HandlerError, Inbox, IncidentKind, KeepMessages, KeepRequest, Lease, MessageRow,
-    OrderingKey, Received, Release, Renew, Renewal, State, TableName, Transactional, Unblock, Worker,
-    micros_of,
+    AfterDead, BatchReceived, Begin, Claim, Complete, Consumer, ContentType, Count, Deferred, End, Envelope,
+    Error, ErrorKind, Fail, Filter, HandlerError, Inbox, IncidentKind, KeepMessages, KeepRequest, Lease,
+    MessageRow, OrderingKey, Received, Release, Renew, Renewal, State, StoredMessage, TableName,
+    Transactional, Unblock, Worker, micros_of,
 };
 use inbox_sqlite::{SqliteStore, SqliteTx};
 use rusqlite::{Connection, ffi};
@@ -509,4 +509,37 @@ async fn two_that_create_the_table_at_once_both_succeed() {
     let consumer = Consumer::new("another").unwrap();
     Inbox::new(other, consumer).receive(&envelope("m")).await.unwrap();
     assert!(claim(&store, None).await.is_empty(), "another consumer's");
+}
+
+/// A handler is the one writer while it runs, so no renewal gets through, and here each takes longer than
+/// the lease. What waits in the worker's hand must not be taken over by its own next claim.
+#[tokio::test]
+async fn d04_a_worker_does_not_take_over_what_waits_in_its_own_hand() {
+    let store = with_clock().await;
+    for id in ["a", "b", "c", "d"] {
+        receive(&store, id).await;
+    }
+    let handler = async |tx: &mut SqliteTx, _: &StoredMessage| {
+        let later = i64::try_from(2 * LEASE.as_micros())?;
+        const ADVANCE: &str = "UPDATE inbox_test_clock SET shift_micros = shift_micros + ?1";
+        tx.call(move |conn| conn.execute(ADVANCE, [later])).await?;
+        Ok::<_, HandlerError>(())
+    };
+    let report = Worker::new(inbox(&store)).with_lease(LEASE).run_until_drained(handler).await.unwrap();
+    assert_eq!((report.done, report.taken_over, report.lost), (4, 0, 0), "{report:?}");
+}
+
+/// Of one id twice in a batch, where the first cannot be kept, the second is kept with its own payload.
+#[tokio::test]
+async fn r18_a_repeat_whose_first_fails_is_kept_with_its_own_payload() {
+    let store = in_memory().await;
+    store.create_message_schema().await.unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON inbox_messages WHEN NEW.payload = x'626164'
+                  BEGIN SELECT raise(ABORT, 'bad'); END";
+    store.call(move |conn| conn.execute_batch(refuse)).await.unwrap();
+    let batch = [Envelope::new(message("m"), "bad"), Envelope::new(message("m"), "good")];
+    let answers = inbox(&store).receive_batch(&batch).await.unwrap();
+    assert!(matches!(answers[..], [BatchReceived::Failed(_), BatchReceived::Kept]), "{answers:?}");
+    let kept = inbox(&store).messages(&Filter::id(message("m").id().clone())).await.unwrap();
+    assert_eq!(kept.messages.iter().map(|one| &*one.payload).collect::<Vec<_>>(), [b"good"]);
 }

@@ -1,6 +1,7 @@
 //! D10 and D6: a worker handles each message once, and stops without losing one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use inbox_core::{IncidentKind, State};
@@ -228,6 +229,39 @@ cases! {
         for text in ["a", "b", "c", "d"] {
             assert_eq!((stage.effects(text).await, kept(&*keeper, text).await.attempts), (1, 1), "{text}");
         }
+    }
+
+    /// What a worker claims at the moment of its stop is given back, whether or not it still waits for the
+    /// answer: no lease is left, and no attempt spent.
+    once(Deferred) fn d10_what_is_claimed_at_the_stop_is_given_back(stage) {
+        let keeper = stage.keeper("billing");
+        receive(&*keeper, ["a", "b", "c", "d"].map(envelope)).await;
+        let script = Handling::effect();
+        let setup = Setup { grace: Duration::ZERO, ..Setup::default() };
+        for _ in 0..20 {
+            keeper.work(&setup, Some(Box::pin(std::future::ready(()))), &script).await.expect("work");
+        }
+        assert_eq!(script.calls(), 0, "it was told to stop before it had anything");
+        for text in ["a", "b", "c", "d"] {
+            until("the message is given back", async || !kept(&*keeper, text).await.leased).await;
+            assert_eq!(kept(&*keeper, text).await.attempts, 0, "{text}");
+        }
+    }
+
+    /// An error of the handler that says nothing about the message is run again as part of the attempt.
+    once(Deferred) fn d05_error_of_the_moment_costs_no_attempt(stage) {
+        let keeper = stage.keeper("billing");
+        receive(&*keeper, [envelope("m-1")]).await;
+        let calls = AtomicUsize::new(0);
+        let script = Handling::new(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+            0 => Doing::Fail,
+            _ => Doing::Effect,
+        });
+        let setup = Setup { retryable: true, ..Setup::default() };
+        let report = keeper.work(&setup, None, &script).await.expect("work");
+        assert_eq!((report.done, report.retried, script.calls()), (1, 0, 2), "{report:?}");
+        let message = kept(&*keeper, "m-1").await;
+        assert_eq!((message.attempts, message.history.len(), stage.effects("m-1").await), (1, 0, 1));
     }
 
     /// A worker buries what earlier workers left without an attempt, and counts it.

@@ -45,6 +45,10 @@ impl<S: Deferred + 'static> Keeper<'_, S> {
             Some(timeout) => worker.with_handler_timeout(timeout),
             None => worker,
         };
+        let worker = match setup.retryable {
+            true => worker.with_retryable(|_| true),
+            false => worker,
+        };
         match setup.order {
             Some(after_dead) => worker.with_order(after_dead),
             None => worker,

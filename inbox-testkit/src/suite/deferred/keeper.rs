@@ -104,6 +104,8 @@ pub(crate) struct Setup {
     pub(crate) backoff: Backoff,
     pub(crate) order: Option<AfterDead>,
     pub(crate) handler_timeout: Option<Duration>,
+    /// Whether the handler's errors say nothing about the message.
+    pub(crate) retryable: bool,
     pub(crate) grace: Duration,
 }
 
@@ -118,6 +120,7 @@ impl Default for Setup {
             backoff: Backoff::new(Duration::ZERO, Duration::ZERO),
             order: None,
             handler_timeout: None,
+            retryable: false,
             grace: Duration::from_secs(30),
         }
     }

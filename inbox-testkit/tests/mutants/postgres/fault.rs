@@ -346,7 +346,7 @@ impl Fault {
             Self::LeaseIgnored => &["d02_claim", "d03_b8", "d03_rolled", "d04_"],
             Self::LeaseOfTheClaimer => &["d04_"],
             Self::LeaseUnclamped => &["d02_extreme"],
-            Self::AttemptNotCounted => &["d02_claim_", "d03_completed", "d04_", "d05_failed"],
+            Self::AttemptNotCounted => &["d02_claim_", "d03_completed", "d04_", "d05_failed", "d05_error"],
             Self::ExhaustedNeverDead => &["d04_", "d07_exhausted", "d08_b91", "d10_worker_reports"],
             Self::DamagedDropped => &["d06_b79_damaged"],
             Self::HistoryForgotten => &["d04_b84", "d05_", "d08_b91"],
@@ -384,7 +384,7 @@ impl Fault {
             Self::RetryLater => &["d05_failed"],
             Self::ErrorNotKept => &["d05_dead", "d06_b79_worker"],
             Self::ReleaseUnfenced => &["d03_b83", "d03_settled", "d03_renewals"],
-            Self::ReleaseSpends => &["d04_released"],
+            Self::ReleaseSpends => &["d04_released", "d10_what"],
             Self::OrderIgnored => &[
                 "d07_leased",
                 "d07_b88",
