@@ -1,10 +1,12 @@
 //! How many rows the deferred inbox's statements read, as the server counts them (D9).
 
+use std::time::Duration;
+
 use inbox_core::{AfterDead, Claim, Deferred, Inbox, MessageRow, OrderingKey, Unblock};
 use inbox_mysql::MySqlStore;
 use sqlx::Row;
 
-use crate::deferred::{LEASE, claim, with_messages};
+use crate::deferred::with_messages;
 use crate::stand::{Stand, consumer, on_each_server};
 
 on_each_server![
@@ -29,6 +31,9 @@ async fn fill(stand: &Stand, state: &str, count: u32, due: &str, key: &str) {
         .await;
 }
 
+/// Longer than filling a table takes.
+const LEASE: Duration = Duration::from_secs(3600);
+
 const DUE: &str = "UTC_TIMESTAMP(6) - INTERVAL 1 MINUTE";
 const NOT_YET: &str = "UTC_TIMESTAMP(6) + INTERVAL 1 HOUR";
 
@@ -48,24 +53,30 @@ async fn reads<T>(inbox: &Inbox<MySqlStore>, call: impl AsyncFnOnce() -> T) -> (
     (read_so_far(inbox).await - before - of_looking, answer)
 }
 
+async fn claim(inbox: &Inbox<MySqlStore>, limit: u32, order: Option<AfterDead>) -> Vec<MessageRow> {
+    let consumer = consumer();
+    let request = Claim::new(&consumer, LEASE, 5).limit(limit).order(order);
+    inbox.store().claim(&request).await.unwrap()
+}
+
 async fn d09_a_claim_reads_as_many_rows_with_200_000_done_beside(stand: Stand) {
     let stand = with_messages(stand).await;
     let inbox = stand.inbox_on_one("DO 0").await;
     fill(&stand, "pending", 40, DUE, "NULL").await;
-    claim(inbox.store(), 10).await;
-    let (alone, claimed) = reads(&inbox, async || claim(inbox.store(), 10).await).await;
+    claim(&inbox, 10, None).await;
+    let (alone, claimed) = reads(&inbox, async || claim(&inbox, 10, None).await).await;
     assert_eq!(claimed.len(), 10);
 
     fill(&stand, "done", 200_000, DUE, "NULL").await;
     fill(&stand, "dead", 20_000, DUE, "NULL").await;
     fill(&stand, "pending", 20_000, NOT_YET, "NULL").await;
     stand.sql("ANALYZE TABLE inbox_messages").await;
-    let (beside, claimed) = reads(&inbox, async || claim(inbox.store(), 10).await).await;
+    let (beside, claimed) = reads(&inbox, async || claim(&inbox, 10, None).await).await;
     assert_eq!(claimed.len(), 10);
     // More than are due: it must not go on to those that are not.
-    let (last, claimed) = reads(&inbox, async || claim(inbox.store(), 500).await).await;
+    let (last, claimed) = reads(&inbox, async || claim(&inbox, 500, None).await).await;
     assert_eq!(claimed.len(), 10);
-    let (none, claimed) = reads(&inbox, async || claim(inbox.store(), 500).await).await;
+    let (none, claimed) = reads(&inbox, async || claim(&inbox, 500, None).await).await;
     assert!(claimed.is_empty());
     let (count, counts) = reads(&inbox, async || inbox.message_counts(100).await.unwrap()).await;
     assert_eq!(counts.iter().map(|count| count.count).collect::<Vec<_>>(), [100, 100, 100]);
@@ -77,19 +88,13 @@ async fn d09_a_claim_reads_as_many_rows_with_200_000_done_beside(stand: Stand) {
     assert!(count <= 606, "{count}");
 }
 
-async fn in_order(inbox: &Inbox<MySqlStore>) -> Vec<MessageRow> {
-    let consumer = consumer();
-    let request = Claim::new(&consumer, LEASE, 5).order(Some(AfterDead::Block));
-    inbox.store().claim(&request).await.unwrap()
-}
-
 async fn d09_a_claim_in_order_reads_a_blocked_backlog_once_for_each_lease(stand: Stand) {
     let stand = with_messages(stand).await;
     let inbox = stand.inbox_on_one("DO 0").await;
     fill(&stand, "pending", 20_000, DUE, "'account-7'").await;
     stand.sql("ANALYZE TABLE inbox_messages").await;
 
-    let (first, claimed) = reads(&inbox, async || in_order(&inbox).await).await;
+    let (first, claimed) = reads(&inbox, async || claim(&inbox, 1, Some(AfterDead::Block)).await).await;
     assert_eq!(claimed.len(), 1);
     // A window of 200: each once to be locked, once or twice to be looked at with the first of its key, and once to
     // be postponed.
@@ -97,16 +102,16 @@ async fn d09_a_claim_in_order_reads_a_blocked_backlog_once_for_each_lease(stand:
     let postponed =
         "SELECT count(*) FROM inbox_messages WHERE lease_token IS NULL AND due_at > UTC_TIMESTAMP(6)";
     assert_eq!(stand.ask(postponed).await, 199);
-    let (second, claimed) = reads(&inbox, async || in_order(&inbox).await).await;
+    let (second, claimed) = reads(&inbox, async || claim(&inbox, 1, Some(AfterDead::Block)).await).await;
     assert!(claimed.is_empty());
     // Fifty windows at the most.
     assert_eq!(stand.ask(postponed).await, 10_199);
     assert!(second <= 40_250, "{second}");
-    let (third, claimed) = reads(&inbox, async || in_order(&inbox).await).await;
+    let (third, claimed) = reads(&inbox, async || claim(&inbox, 1, Some(AfterDead::Block)).await).await;
     assert!(claimed.is_empty());
     assert_eq!(stand.ask(postponed).await, 19_999);
     assert!(third <= 40_250, "{third}");
-    let (fourth, _) = reads(&inbox, async || in_order(&inbox).await).await;
+    let (fourth, _) = reads(&inbox, async || claim(&inbox, 1, Some(AfterDead::Block)).await).await;
     assert!(fourth <= 1, "{fourth}");
 
     stand.sql("UPDATE inbox_messages SET lease_token = NULL, state = 'done' WHERE sequence = 1").await;
@@ -115,6 +120,6 @@ async fn d09_a_claim_in_order_reads_a_blocked_backlog_once_for_each_lease(stand:
     let unblock = async || inbox.store().unblock(&Unblock::new(&consumer, &key)).await.unwrap();
     let (unblocking, ()) = reads(&inbox, unblock).await;
     assert!(unblocking <= 2, "{unblocking}");
-    let claimed = in_order(&inbox).await;
+    let claimed = claim(&inbox, 1, Some(AfterDead::Block)).await;
     assert_eq!(claimed[0].sequence, 2);
 }
