@@ -27,9 +27,12 @@ impl MessageStatements {
     /// The statements beside an inbox's table, with the expression that is their clock.
     pub(crate) fn new(inbox: &TableName, now: &str) -> Self {
         let messages = inbox.messages().quoted();
+        let leases = without_comments(include_str!("../sql/messages/leases.sql"));
+        let found = |ids| without_comments(include_str!("../sql/messages/found.sql")).replace("{ids}", ids);
         let whole = |text: &str, payload: &str| {
             let text = without_comments(text)
                 .replace("{take}", &without_comments(include_str!("../sql/messages/take.sql")))
+                .replace("{leases}", &leases)
                 .replace("{replay}", include_str!("../sql/messages/replay.sql"))
                 .replace("{columns}", include_str!("../sql/messages/columns.sql").trim_end())
                 .replace("{payload}", payload)
@@ -49,9 +52,13 @@ impl MessageStatements {
             fail: text(include_str!("../sql/messages/fail.sql")),
             release: text(include_str!("../sql/messages/release.sql")),
             unblock: text(include_str!("../sql/messages/unblock.sql")),
-            replay_ids: text(include_str!("../sql/messages/replay_ids.sql")),
+            replay_ids: text(
+                &include_str!("../sql/messages/replay_ids.sql").replace("{found}", &found("$4")),
+            ),
             replay_in_state: text(include_str!("../sql/messages/replay_in_state.sql")),
-            select_ids: text(include_str!("../sql/messages/select_ids.sql")),
+            select_ids: text(
+                &include_str!("../sql/messages/select_ids.sql").replace("{found}", &found("$2")),
+            ),
             select_in_state: whole(
                 include_str!("../sql/messages/select_in_state.sql"),
                 "CASE WHEN $8 THEN message.payload ELSE ''::bytea END",

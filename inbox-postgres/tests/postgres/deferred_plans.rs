@@ -1,11 +1,15 @@
 //! How many rows the deferred inbox's statements read, by the server's own plans (D9).
 
-use inbox_core::{AfterDead, Claim, Deferred, Inbox};
+use std::time::Duration;
+
+use inbox_core::{
+    AfterDead, Claim, Deferred, Fail, Filter, Inbox, Lease, OrderingKey, Release, Renew, State, Unblock,
+};
 use inbox_postgres::{PostgresStore, sqlx};
 use sqlx::AssertSqlSafe;
 
-use crate::deferred::{LEASE, stand};
-use crate::stand::{Stand, consumer};
+use crate::deferred::{LEASE, receive, stand};
+use crate::stand::{Stand, consumer, message, try_run};
 
 /// Rows of a state beside those that are due; `due` is when they are.
 async fn fill(stand: &Stand, state: &str, count: u32, due: &str, key: &str) {
@@ -131,4 +135,133 @@ async fn counts_are_read_from_an_index_no_further_than_asked() {
     let read = rows_read(&plan);
     // Up to a hundred of each state, and the oldest of each.
     assert!(read <= 303.0, "{read} rows read:\n{text}");
+}
+
+/// Has each statement prepared on the inbox's one connection, by a message or two.
+async fn warm_up(inbox: &Inbox<PostgresStore>) {
+    let (store, consumer) = (inbox.store(), consumer());
+    let claimed = async |order| -> Lease {
+        let claim = Claim::new(&consumer, LEASE, 9).order(order);
+        let rows = store.claim(&claim).await.unwrap();
+        Lease { sequence: rows[0].sequence, token: claim.token }
+    };
+    receive(inbox, "warm").await;
+    let lease = claimed(None).await;
+    store.renew(&Renew::new(&consumer, &[lease], LEASE)).await.unwrap();
+    store.release(&Release::new(&consumer, &[lease])).await.unwrap();
+    let lease = claimed(Some(AfterDead::Block)).await;
+    store.fail(&Fail::new(&consumer, lease, Some(Duration::ZERO), "\"e\"")).await.unwrap();
+    let key = OrderingKey::new("key-1").unwrap();
+    store.unblock(&Unblock::new(&consumer, &[key])).await.unwrap();
+    let lease = claimed(None).await;
+    // An aborted transaction has the rows looked at.
+    let mut tx = inbox.begin().await.unwrap();
+    assert_eq!(tx.complete(&[lease]).await.unwrap(), [true]);
+    assert!(try_run(&mut tx, "SELECT 1/0").await.is_err());
+    tx.rollback().await.unwrap();
+    store.fail(&Fail::new(&consumer, lease, None, "\"e\"")).await.unwrap();
+    assert_eq!(inbox.replay(&Filter::id(message("warm").id().clone())).await.unwrap(), 1);
+    assert_eq!(inbox.messages(&Filter::id(message("warm").id().clone())).await.unwrap().messages.len(), 1);
+    let lease = claimed(None).await;
+    store.fail(&Fail::new(&consumer, lease, None, "\"e\"")).await.unwrap();
+    assert_eq!(inbox.replay(&Filter::state(State::Dead)).await.unwrap(), 1);
+    store.fail(&Fail::new(&consumer, claimed(None).await, None, "\"e\"")).await.unwrap();
+}
+
+/// 20,000 rows, of which none is due: done, and pending under the lease of [`TOKEN`].
+async fn fill_unseen(stand: &Stand) {
+    fill(stand, "done", 10_000, "now() - interval '1 hour'", "NULL").await;
+    fill(stand, "pending", 10_000, "now() + interval '1 hour'", "'key-' || number").await;
+    stand.sql(&format!("UPDATE inbox_messages SET lease_token = {TOKEN} WHERE state = 'pending'")).await;
+}
+
+/// Runs each statement once more for three leases, or ten messages, and says what read more.
+async fn read_too_much(stand: &Stand, inbox: &Inbox<PostgresStore>) -> Vec<String> {
+    fill(stand, "pending", 20, "now() - interval '1 hour'", "NULL").await;
+    let of =
+        |what: &str| format!("SELECT sequence FROM inbox_messages WHERE {what} ORDER BY sequence LIMIT 30");
+    let leased: Vec<i64> =
+        sqlx::query_scalar(AssertSqlSafe(of("lease_token IS NOT NULL AND state = 'pending'")))
+            .fetch_all(&stand.pool)
+            .await
+            .unwrap();
+    let due: Vec<i64> = sqlx::query_scalar(AssertSqlSafe(of("lease_token IS NULL AND state = 'pending'")))
+        .fetch_all(&stand.pool)
+        .await
+        .unwrap();
+    let array = |sequences: &[i64]| {
+        format!("'{{{}}}'", sequences.iter().map(i64::to_string).collect::<Vec<_>>().join(","))
+    };
+    let tokens = format!("ARRAY[{TOKEN}, {TOKEN}, {TOKEN}]::bytea[]");
+    let leases = |from: usize| format!("'loyalty', {}, {tokens}", array(&leased[from..from + 3]));
+    let mut too_much = Vec::new();
+    for (name, part, args) in [
+        ("renew", "renewed AS", format!("{}, 60000000", leases(0))),
+        ("release", "attempts - 1", format!("{}, '1s'", leases(3))),
+        ("complete", "completed AS", format!("{}, '1s', 'inbox.test'", leases(6))),
+        ("fail", "\"failed\"", format!("'loyalty', {}, {TOKEN}, '1s', '\"e\"', NULL", leased[9])),
+        ("done", "SELECT count(*)%= 'done'", format!("'loyalty', {}", array(&leased[6..9]))),
+        ("unblock", "first AS", "'loyalty', '{key-11,key-12,key-13}', '1s'".to_owned()),
+        (
+            "replay by id",
+            "message_id%replayed AS",
+            "'loyalty', '1s', NULL, '{done-1,done-2,done-3}'".to_owned(),
+        ),
+        (
+            "replay by state",
+            "event_type%replayed AS",
+            "'loyalty', '1s', NULL, 'done', NULL, NULL, 3".to_owned(),
+        ),
+        (
+            "select by id",
+            "headers%ORDER BY message.sequence",
+            "'loyalty', '{done-4,done-5,done-6}'".to_owned(),
+        ),
+        ("lock", "SELECT sequence_FROM%SKIP LOCKED", "'loyalty', 10".to_owned()),
+        (
+            "claim in order",
+            "postponed AS",
+            format!("'loyalty', 10, {TOKEN}, 60000000, 5, {}, true", array(&due[..10])),
+        ),
+        ("claim", "FOR UPDATE SKIP LOCKED%taken AS", format!("'loyalty', 10, {TOKEN}, 60000000, 5")),
+    ] {
+        let plan = plan_of(inbox, part, &args).await;
+        let read = rows_read(&plan);
+        // Up to three looks at each of ten.
+        if !(3.0..=36.0).contains(&read) && name != "fail" || read > 36.0 {
+            too_much.push(format!("{name} read {read} rows:\n{}", plan.join("\n")));
+        }
+    }
+    too_much
+}
+
+#[tokio::test]
+async fn d09_plans_made_before_a_burst_look_rows_up_without_any_statistics() {
+    for plans in ["force_custom_plan", "force_generic_plan", "auto"] {
+        let Some(stand) = stand().await else { return };
+        stand.sql("ALTER TABLE inbox_messages SET (autovacuum_enabled = false)").await;
+        let inbox = stand.inbox_with(&[("plan_cache_mode", plans)], 1).await;
+        // As often as it takes the server to settle for a generic plan.
+        for _ in 0..if plans == "auto" { 7 } else { 1 } {
+            warm_up(&inbox).await;
+            stand.sql("DELETE FROM inbox_messages; DELETE FROM inbox").await;
+        }
+        fill_unseen(&stand).await;
+        let too_much = read_too_much(&stand, &inbox).await;
+        assert!(too_much.is_empty(), "{plans}: {}", too_much.join("\n\n"));
+    }
+}
+
+#[tokio::test]
+async fn d09_rows_are_looked_up_with_the_statistics_of_an_empty_table() {
+    for plans in ["force_custom_plan", "force_generic_plan"] {
+        let Some(stand) = stand().await else { return };
+        stand.sql("ALTER TABLE inbox_messages SET (autovacuum_enabled = false)").await;
+        stand.sql("ANALYZE inbox_messages").await;
+        fill_unseen(&stand).await;
+        let inbox = stand.inbox_with(&[("plan_cache_mode", plans)], 1).await;
+        warm_up(&inbox).await;
+        let too_much = read_too_much(&stand, &inbox).await;
+        assert!(too_much.is_empty(), "{plans}: {}", too_much.join("\n\n"));
+    }
 }

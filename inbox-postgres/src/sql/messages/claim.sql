@@ -1,8 +1,8 @@
 -- Leases what is due. $1 consumer, $2 limit, $3 token, $4 lease in microseconds, $5 the most attempts.
 --
 -- The clock is volatile, so only as a subquery can it bound the index scan. The candidates are locked
--- once, in a CTE of their own, and reach the update as an array: as a join, a plan could scan and lock
--- them again for each row, and take more than the limit.
+-- once, in a CTE of their own, and reach the update as an array: as a subquery to be joined, a plan could
+-- scan and lock them again for each row, and take more than the limit.
 WITH clock AS MATERIALIZED (
     SELECT {now} AS now
 ), candidate AS MATERIALIZED (

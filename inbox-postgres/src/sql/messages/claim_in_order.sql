@@ -40,7 +40,8 @@ WITH clock AS MATERIALIZED (
     UPDATE {messages} AS message
     SET due_at = clock.now + $4 * interval '1 microsecond'
     FROM clock
-    WHERE message.sequence = ANY (ARRAY(SELECT sequence FROM candidate WHERE blocked))
+    CROSS JOIN unnest(ARRAY(SELECT sequence FROM candidate WHERE blocked)) WITH ORDINALITY AS waiting (sequence, place)
+    WHERE message.sequence = waiting.sequence AND waiting.place BETWEEN 1 AND cardinality($6)
 ), chosen AS MATERIALIZED (
     SELECT array_agg(sequence ORDER BY place) AS sequences
     FROM (SELECT place, sequence FROM candidate WHERE NOT blocked ORDER BY place LIMIT $2) AS free

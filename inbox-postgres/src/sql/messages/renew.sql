@@ -4,24 +4,31 @@
 -- 2 the token is gone.
 WITH clock AS MATERIALIZED (
     SELECT {now} AS now
-), lease AS MATERIALIZED (
-    SELECT * FROM unnest($2::bigint[], $3::bytea[]) WITH ORDINALITY AS lease (sequence, token, place)
-), held AS MATERIALIZED (
+), {leases}, held AS MATERIALIZED (
     SELECT lease.place, message.sequence
     FROM lease
-    JOIN {messages} AS message
-      ON message.sequence = lease.sequence AND message.lease_token = lease.token AND message.consumer = $1
+    CROSS JOIN LATERAL (
+        SELECT sequence
+        FROM {messages}
+        WHERE sequence = lease.sequence AND lease_token = lease.token AND consumer || '' = $1
+        LIMIT 1
+    ) AS message
 ), locked AS MATERIALIZED (
     SELECT message.sequence
-    FROM {messages} AS message
-    JOIN lease ON message.sequence = lease.sequence AND message.lease_token = lease.token
-    WHERE message.sequence = ANY ($2) AND message.consumer = $1
-    FOR UPDATE OF message SKIP LOCKED
+    FROM lease
+    CROSS JOIN LATERAL (
+        SELECT sequence
+        FROM {messages}
+        WHERE sequence = lease.sequence AND lease_token = lease.token AND consumer || '' = $1
+        LIMIT 1
+        FOR UPDATE SKIP LOCKED
+    ) AS message
 ), renewed AS (
     UPDATE {messages} AS message
     SET due_at = clock.now + $4 * interval '1 microsecond'
     FROM clock
-    WHERE message.sequence = ANY (ARRAY(SELECT sequence FROM locked))
+    CROSS JOIN locked
+    WHERE message.sequence = locked.sequence
     RETURNING message.sequence
 )
 SELECT CASE WHEN held.sequence IS NULL THEN 2

@@ -8,7 +8,8 @@
         due_at      = bound.now,
         not_before  = bound.now
     FROM bound
-    WHERE message.sequence = ANY (ARRAY(SELECT sequence FROM locked))
+    CROSS JOIN unnest(ARRAY(SELECT sequence FROM locked)) WITH ORDINALITY AS chosen (sequence, place)
+    WHERE message.sequence = chosen.sequence AND chosen.place BETWEEN 1 AND (SELECT count(*) FROM locked)
     RETURNING 1
 ), counted AS MATERIALIZED (
     SELECT count(*) AS replayed FROM replayed

@@ -3,11 +3,14 @@
 -- A replay that waits for another one looks at the state again, and passes over what is pending then.
 WITH bound AS MATERIALIZED (
     SELECT set_config('lock_timeout', $2, true), {now} AS now
-), locked AS MATERIALIZED (
+), {found}, locked AS MATERIALIZED (
     SELECT message.sequence
-    FROM {messages} AS message
-    CROSS JOIN bound
-    WHERE message.consumer = $1 AND message.message_id = ANY ($4) AND message.state IN ('done', 'dead')
-    ORDER BY message.sequence
-    FOR UPDATE OF message
+    FROM (SELECT one.sequence FROM bound CROSS JOIN one ORDER BY one.sequence) AS one
+    CROSS JOIN LATERAL (
+        SELECT sequence
+        FROM {messages}
+        WHERE sequence = one.sequence AND state || '' IN ('done', 'dead')
+        LIMIT 1
+        FOR UPDATE
+    ) AS message
 ){replay}

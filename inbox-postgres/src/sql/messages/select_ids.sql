@@ -1,5 +1,6 @@
 -- $1 consumer, $2 ids.
+WITH {found}
 SELECT {columns}
-FROM {messages} AS message
-WHERE message.consumer = $1 AND message.message_id = ANY ($2)
+FROM one
+JOIN {messages} AS message ON message.sequence = one.sequence
 ORDER BY message.sequence

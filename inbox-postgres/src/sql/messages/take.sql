@@ -11,7 +11,9 @@ taken AS (
                            THEN clock.now + $4 * interval '1 microsecond' ELSE message.due_at END,
         attempts    = message.attempts + CASE WHEN message.attempts < coalesce(message.allowed, $5) THEN 1 ELSE 0 END
     FROM clock
-    WHERE message.sequence = ANY ((SELECT sequences FROM chosen)::bigint[])
-    RETURNING {columns}, array_position((SELECT sequences FROM chosen), message.sequence) AS place
+    CROSS JOIN unnest((SELECT sequences FROM chosen)) WITH ORDINALITY AS claimed (sequence, place)
+    -- The range is for the planner; see leases.sql.
+    WHERE message.sequence = claimed.sequence AND claimed.place BETWEEN 1 AND $2
+    RETURNING {columns}, claimed.place
 )
 SELECT * FROM taken ORDER BY place

@@ -6,7 +6,7 @@ WITH bound AS MATERIALIZED (
 ), first AS MATERIALIZED (
     SELECT message.sequence
     FROM bound
-    CROSS JOIN unnest($2::text[]) AS wanted (key)
+    CROSS JOIN unnest($2::text[]) WITH ORDINALITY AS wanted (key, place)
     -- By the index of keys, as in claim_in_order.sql.
     CROSS JOIN LATERAL (
         SELECT ordering_key, state, sequence
@@ -17,13 +17,20 @@ WITH bound AS MATERIALIZED (
         LIMIT 1
     ) AS message
     WHERE message.ordering_key = wanted.key COLLATE "C" AND message.state = 'pending'
+      AND wanted.place BETWEEN 1 AND cardinality($2)
 ), locked AS MATERIALIZED (
-    SELECT sequence
-    FROM {messages}
-    WHERE sequence = ANY (ARRAY(SELECT sequence FROM first)) AND lease_token IS NULL AND state = 'pending'
-    ORDER BY sequence
-    FOR UPDATE
+    -- By the primary key; see leases.sql.
+    SELECT message.sequence
+    FROM (SELECT sequence FROM first ORDER BY sequence) AS first
+    CROSS JOIN LATERAL (
+        SELECT sequence
+        FROM {messages}
+        WHERE sequence = first.sequence AND lease_token IS NULL AND state || '' = 'pending'
+        LIMIT 1
+        FOR UPDATE
+    ) AS message
 )
-UPDATE {messages}
-SET due_at = not_before
-WHERE sequence = ANY (ARRAY(SELECT sequence FROM locked))
+UPDATE {messages} AS message
+SET due_at = message.not_before
+FROM locked
+WHERE message.sequence = locked.sequence
