@@ -5,7 +5,7 @@ use std::time::Duration;
 use inbox_core::{BoxFuture, End, Error, ErrorKind, Guard, MessageId, Transactional};
 use sqlx::{MySql, MySqlConnection, Row, Transaction};
 
-use crate::deferred::{prove, still_hold};
+use crate::deferred::{any_done, prove};
 use crate::script::{Failed, Script};
 use crate::statements::IDS;
 use crate::transaction::{COMMIT, ROLLBACK};
@@ -159,8 +159,8 @@ async fn any_committed(
 ) -> Result<bool, sqlx::Error> {
     transaction::begin_reading().run(conn).await.map_err(Failed::into_source)?;
     let found = match find_committed(store, conn, request).await {
-        // A completion is taken back with its lease, unless it was committed, or somebody has taken over since.
-        Ok(false) => still_hold(store, conn, request.consumer, request.completed).await.map(|hold| !hold),
+        // Unless somebody has taken the message over since and handled it, the completion was committed.
+        Ok(false) => any_done(store, conn, request.consumer, request.completed).await,
         found => found,
     };
     Script::new().then(ROLLBACK).run(conn).await.map_err(Failed::into_source)?;

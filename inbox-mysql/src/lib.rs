@@ -80,3 +80,6 @@ pub use schema::{Account, SCHEMA_VERSION, ddl, grants, operator_grants};
 /// The driver, in the version whose transactions this crate takes.
 pub use sqlx;
 pub use store::MySqlStore;
+
+/// The transaction of [`MySqlStore`], which a handler gets: for handlers that are functions of their own.
+pub type MySqlTx = sqlx::Transaction<'static, sqlx::MySql>;

@@ -50,20 +50,22 @@ pub(crate) fn prove(store: &MySqlStore, consumer: &Consumer, completed: &[Lease]
     completed.chunks(LEASES).map(prove).collect()
 }
 
-/// Whether all of these leases stand, by the eyes of a transaction that sees only what is committed: then
-/// nothing that was completed under them is.
-pub(crate) async fn still_hold(
+/// Whether any of these messages is done, by the eyes of a transaction that sees only what is committed.
+///
+/// A row that somebody has claimed meanwhile, its lease having run out, is not.
+pub(crate) async fn any_done(
     store: &MySqlStore,
     conn: &mut MySqlConnection,
     consumer: &Consumer,
     completed: &[Lease],
 ) -> Result<bool, sqlx::Error> {
     for chunk in completed.chunks(LEASES) {
-        let look = Script::new().then(store.messages().see_leases.of(consumer, chunk));
+        let look = Script::new().then(store.messages().done.of(consumer, chunk));
         let answers = look.run(conn).await.map_err(Failed::into_source)?;
-        if answers[0].rows.len() < chunk.len() {
-            return Ok(false);
+        let done: i64 = answers[0].rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
+        if done > 0 {
+            return Ok(true);
         }
     }
-    Ok(true)
+    Ok(false)
 }

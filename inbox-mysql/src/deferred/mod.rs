@@ -22,7 +22,7 @@ use inbox_core::{
 
 use crate::MySqlStore;
 
-pub(crate) use complete::{prove, still_hold};
+pub(crate) use complete::{any_done, prove};
 pub use schema::{MESSAGES_SCHEMA_VERSION, message_grants, messages_ddl};
 pub(crate) use statements::MessageStatements;
 

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use inbox_core::{
-    Consumer, Count, Error, MessageId, MessageRow, Replay, Select, State, StateCount, duration_micros,
+    Consumer, Count, Error, ErrorKind, MessageId, MessageRow, Replay, Select, State, StateCount,
+    duration_micros,
 };
 use sqlx::Row;
+use sqlx::mysql::MySqlRow;
 
 use super::row;
 use super::short;
@@ -27,7 +29,7 @@ pub(crate) async fn select(
             let payload = if payloads { "payload" } else { "x''" };
             vec![in_state(store, which, texts.select_state.with(&[("{payload}", payload)]))]
         }
-        _ => Vec::new(),
+        _ => return Err(unknown(doing)),
     };
     let answers = run(store, &doing, consumer, statements).await?;
     let rows = answers.iter().map(row::read_all).collect::<Result<Vec<_>, _>>();
@@ -47,10 +49,14 @@ pub(crate) async fn replay(store: &MySqlStore, request: &Replay<'_>) -> Result<u
             let replay = texts.replay_state.with(&[("{line}", &line)]);
             vec![in_state(store, &request.which, replay)]
         }
-        _ => Vec::new(),
+        _ => return Err(unknown(request.doing())),
     };
     let answers = run(store, &request.doing(), request.consumer, statements).await?;
     Ok(answers.iter().map(|answer| answer.affected).sum())
+}
+
+fn unknown(doing: String) -> Error {
+    Error::new(ErrorKind::Backend, doing).with_detail("the store knows no such selection")
 }
 
 pub(crate) async fn count(store: &MySqlStore, request: &Count<'_>) -> Result<Vec<StateCount>, Error> {
@@ -59,9 +65,10 @@ pub(crate) async fn count(store: &MySqlStore, request: &Count<'_>) -> Result<Vec
         let state = literal::bytes(state.as_str());
         store.messages().count.with(&[("{state}", &state), ("{at_most}", &at_most)])
     };
-    let statements = State::ALL.map(of).into();
-    let answers = run(store, &request.doing(), request.consumer, statements).await?;
-    let counts = State::ALL.into_iter().zip(&answers).map(|(state, answer)| read_count(state, answer));
+    // One statement, so that a message is seen in one state only.
+    let all = State::ALL.map(|state| format!("({})", of(state))).join("\nUNION ALL\n");
+    let answers = run(store, &request.doing(), request.consumer, vec![all]).await?;
+    let counts = State::ALL.into_iter().map(|state| read_count(state, &answers[0]));
     counts.collect::<Result<_, _>>().map_err(|source| errors::error(request.doing(), source))
 }
 
@@ -82,9 +89,11 @@ async fn run(
 }
 
 fn read_count(state: State, answer: &Answer) -> Result<StateCount, sqlx::Error> {
-    let row = answer.rows.first().ok_or(sqlx::Error::RowNotFound)?;
-    let count: i64 = row.try_get(0)?;
-    let oldest: Option<i64> = row.try_get(1)?;
+    let is_of_state =
+        |row: &&MySqlRow| row.try_get::<&[u8], _>(0).is_ok_and(|found| found == state.as_str().as_bytes());
+    let row = answer.rows.iter().find(is_of_state).ok_or(sqlx::Error::RowNotFound)?;
+    let count: i64 = row.try_get(1)?;
+    let oldest: Option<i64> = row.try_get(2)?;
     Ok(StateCount {
         state,
         count: u32::try_from(count).unwrap_or(u32::MAX),

@@ -82,7 +82,8 @@ pub(crate) async fn fail(store: &MySqlStore, request: &Fail<'_>) -> Result<(), E
     let answers = short::run(store, &request.doing(), vec![statement]).await?;
     // By rows that matched, as sqlx counts them.
     match answers[0].affected {
-        0 => Err(Error::new(ErrorKind::LeaseLost, request.doing())),
+        0 => Err(Error::new(ErrorKind::LeaseLost, request.doing())
+            .with_detail("the lease was taken over, or the message is settled; nothing was changed")),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 -- How many messages are in a state, up to a limit, and how long the oldest has been in it.
-SELECT (SELECT count(*)
+SELECT {state},
+       (SELECT count(*)
         FROM (SELECT 1
               FROM {table} FORCE INDEX (state_since)
               WHERE consumer = {consumer} AND state = {state}
