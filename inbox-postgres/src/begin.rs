@@ -25,6 +25,30 @@ pub(crate) async fn begin(pool: &PgPool, doing: &str) -> Result<Transaction<'sta
     outermost(begun.map_err(|source| errors::begin_error(doing, source))?, doing)
 }
 
+/// The same at READ COMMITTED, whatever level the session has.
+pub(crate) async fn begin_read_committed(
+    pool: &PgPool,
+    doing: &str,
+) -> Result<Transaction<'static, Postgres>, Error> {
+    let shared = pool.clone();
+    let begun = in_own_task(doing, async move {
+        match shared.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await {
+            Err(failed) if errors::has_code(&failed, errors::ABORTED) => {
+                shared.begin_with("ROLLBACK; BEGIN ISOLATION LEVEL READ COMMITTED").await
+            }
+            begun => begun,
+        }
+    });
+    match begun.await? {
+        // sqlx sends no BEGIN of ours inside a transaction that was leaked; its own puts that right.
+        Err(sqlx::Error::InvalidSavePointStatement) => {
+            begin(pool, doing).await?;
+            Err(leaked(doing))
+        }
+        begun => begun.map_err(|source| errors::begin_error(doing, source)),
+    }
+}
+
 /// Begins, also where a raw BEGIN was left on a connection and its transaction has failed.
 ///
 /// Not with ROLLBACK every time: where nothing is open, the server's log has a warning of each.
@@ -47,7 +71,11 @@ fn outermost(
     while transaction::depth(&tx) > 0 {
         transaction::queue_rollback(&mut tx);
     }
-    Err(Error::new(ErrorKind::Unavailable, doing).with_detail(
+    Err(leaked(doing))
+}
+
+fn leaked(doing: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, doing).with_detail(
         "a transaction was leaked on the pool's connection (with mem::forget, say); it is rolled back now",
-    ))
+    )
 }

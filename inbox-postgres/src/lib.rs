@@ -48,6 +48,16 @@
 //! the setting that proves registrations; and workers are told of messages by NOTIFY, unless
 //! [`PostgresStore::with_notifications`] says otherwise.
 //!
+//! The store's own calls run at READ COMMITTED. Where `default_transaction_isolation` is another level, as
+//! the first of them finds out, each takes two round trips more, for a transaction begun at that level. The
+//! transaction in which a worker's handler runs has the session's level all the same: above READ COMMITTED
+//! it may fail with 40001 (`Retryable`), like any other there, and so does the attempt.
+//!
+//! Rows are looked up by the primary key whatever the table's statistics say or do not say. There is one
+//! exception, that of any statement by a key: a plan prepared when the table was analysed and had no more than
+//! eight pages may read all of it, until the next `ANALYZE`, which autovacuum sees to within a minute or so of
+//! a burst.
+//!
 //! # Poolers
 //!
 //! Only transaction-level state is used, so a pooler in transaction mode works; where it does not

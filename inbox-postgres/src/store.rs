@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: a pool, a table, and how long to wait.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -44,6 +44,8 @@ pub struct PostgresStore {
     /// The channel on which it tells of messages that were kept.
     channel: Option<Arc<str>>,
     now: Clock,
+    /// Whether the pool's sessions begin at READ COMMITTED, once it was asked.
+    reads_committed: Arc<OnceLock<bool>>,
 }
 
 /// Where the deferred inbox reads the time.
@@ -81,7 +83,8 @@ impl PostgresStore {
         let now = Clock::Database;
         let statements = Arc::new(Statements::new(&table, &now.now(&table)));
         let channel = Some(deferred::channel_of(&table.messages()).into());
-        Self { pool, table, statements, wait: DEFAULT_WAIT, prepared: true, channel, now }
+        let reads_committed = Arc::default();
+        Self { pool, table, statements, wait: DEFAULT_WAIT, prepared: true, channel, now, reads_committed }
     }
 
     /// A store on the table `public.inbox`, [verified](Self::verify); warnings go to `tracing`.
@@ -182,6 +185,10 @@ impl PostgresStore {
 
     pub(crate) fn wait(&self) -> Duration {
         self.wait
+    }
+
+    pub(crate) fn reads_committed(&self) -> &OnceLock<bool> {
+        &self.reads_committed
     }
 
     /// What sqlx calls persistent: whether a statement stays prepared on its connection.

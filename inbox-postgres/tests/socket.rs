@@ -11,6 +11,7 @@
 //! | receiving a message | | 5 |
 //! | receiving a batch of 100 | | 5 |
 //! | claiming up to 100 messages | | 2 |
+//! | the same where sessions do not begin at READ COMMITTED | | 4 |
 //! | the same in the order of their keys | | 5 |
 //! | completing a message with one effect | | 5 |
 //! | writing down a failed attempt | | 2 |
@@ -380,6 +381,22 @@ async fn a_claim_is_one_statement_and_one_in_order_is_two_in_a_transaction() {
             .await;
         assert_eq!(spent.work, work);
     }
+}
+
+/// At another level than READ COMMITTED a statement alone would fail where it has to wait.
+#[tokio::test]
+async fn where_sessions_are_serialisable_a_claim_begins_a_transaction_that_is_not() {
+    let Some(line) = Line::new().await else { return };
+    let setting =
+        format!("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'", line.database.name());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(setting)).execute(&line.beside).await.unwrap();
+    let spent = line
+        .spent(async |id| {
+            receive_beside(&line, &numbered(id)).await;
+            assert_eq!(claimed(&line, 100, None).await.len(), 100);
+        })
+        .await;
+    assert_eq!(spent.work, ["ping", "begin", "execute", "commit"]);
 }
 
 #[tokio::test]

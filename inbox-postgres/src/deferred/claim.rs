@@ -1,11 +1,11 @@
 //! Claiming what is due (D2), and in the order of the keys (D7).
 
-use inbox_core::{AfterDead, Claim, Error, MessageRow, duration_micros, in_own_task};
+use inbox_core::{AfterDead, Claim, Error, MessageRow, duration_micros};
 use sqlx::{Postgres, Transaction};
 
 use super::lane::Lane;
 use super::row::{self, Row};
-use crate::{PostgresStore, errors};
+use crate::{PostgresStore, begin, errors};
 
 /// How many due messages are looked at in one go where an order is kept, at least.
 const WINDOW: i64 = 200;
@@ -38,14 +38,15 @@ async fn claim_any(store: &PostgresStore, request: &Claim<'_>) -> Result<Vec<Mes
 }
 
 /// Locks what is due, then looks at it in a new snapshot: so a message whose predecessor is settled
-/// meanwhile is either seen to be free, or unblocked after these locks are gone.
+/// meanwhile is either seen to be free, or unblocked after these locks are gone. The new snapshot is why
+/// this is READ COMMITTED.
 async fn claim_in_order(
     store: &PostgresStore,
     request: &Claim<'_>,
     after_dead: AfterDead,
 ) -> Result<Vec<MessageRow>, Error> {
     let doing = request.doing();
-    let mut tx = begin_read_committed(store, &doing).await?;
+    let mut tx = begin::begin_read_committed(store.pool(), &doing).await?;
     let window = (4 * i64::from(request.limit)).max(WINDOW);
     let mut rows = Vec::new();
     for _ in 0..WINDOWS {
@@ -62,17 +63,6 @@ async fn claim_in_order(
     }
     tx.commit().await.map_err(|source| errors::commit_error(&*doing, source))?;
     Ok(rows.into_iter().map(row::message).collect())
-}
-
-/// The second look needs a snapshot of its own, whatever level the session has.
-async fn begin_read_committed(
-    store: &PostgresStore,
-    doing: &str,
-) -> Result<Transaction<'static, Postgres>, Error> {
-    let pool = store.pool().clone();
-    let begun =
-        in_own_task(doing, async move { pool.begin_with("BEGIN ISOLATION LEVEL READ COMMITTED").await });
-    begun.await?.map_err(|source| errors::begin_error(doing, source))
 }
 
 async fn lock_due(

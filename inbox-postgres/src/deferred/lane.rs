@@ -8,16 +8,16 @@ use crate::{PostgresStore, begin, errors, transaction};
 
 /// A connection for one statement.
 pub(crate) enum Lane {
-    /// The statement is its own transaction.
+    /// The statement is its own transaction, at the session's level.
     Alone(PoolConnection<Postgres>),
-    /// Behind a pooler an unprepared statement's two round trips may be served by two servers, unless they
-    /// are in a transaction.
+    /// At READ COMMITTED, where sessions begin at another level. And behind a pooler an unprepared
+    /// statement's two round trips may be served by two servers, unless they are in a transaction.
     InTransaction(Transaction<'static, Postgres>),
 }
 
 impl Lane {
     pub(crate) async fn of(store: &PostgresStore, doing: &str) -> Result<Self, Error> {
-        if store.prepared() {
+        if store.prepared() && reads_committed(store, doing).await? {
             let conn = store.pool().acquire().await.map_err(|source| errors::begin_error(doing, source))?;
             // One that was leaked in a transaction is put right by beginning, which refuses it.
             if transaction::depth(&conn) == 0 {
@@ -25,7 +25,7 @@ impl Lane {
             }
             drop(conn);
         }
-        Ok(Self::InTransaction(begin::begin(store.pool(), doing).await?))
+        Ok(Self::InTransaction(begin::begin_read_committed(store.pool(), doing).await?))
     }
 
     pub(crate) fn conn(&mut self) -> &mut PgConnection {
@@ -44,4 +44,22 @@ impl Lane {
             }
         }
     }
+}
+
+/// Whether a statement alone is at READ COMMITTED, where it waits for a change of its row and goes on, and
+/// does not fail with 40001.
+///
+/// Asked once for a store: the level is the database's, the role's, or one of the pool's options.
+async fn reads_committed(store: &PostgresStore, doing: &str) -> Result<bool, Error> {
+    if let Some(known) = store.reads_committed().get() {
+        return Ok(*known);
+    }
+    let level: String = sqlx::query_scalar("SELECT current_setting('default_transaction_isolation')")
+        .persistent(false)
+        .fetch_one(store.pool())
+        .await
+        .map_err(|source| errors::begin_error(doing, source))?;
+    // PostgreSQL's READ UNCOMMITTED is the same.
+    let committed = level == "read committed" || level == "read uncommitted";
+    Ok(*store.reads_committed().get_or_init(|| committed))
 }

@@ -9,7 +9,7 @@ use inbox_core::{
 use inbox_postgres::{PostgresStore, grants, message_grants, sqlx};
 use sqlx::{Postgres, Transaction};
 
-use crate::stand::{Stand, consumer, effect, kind, message, run, try_run};
+use crate::stand::{Stand, consumer, effect, kind, message, pid, run, try_run};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
@@ -85,8 +85,32 @@ async fn b46_limit_one_claims_one_row_with_any_plan() {
                 assert_eq!(claim(inbox.store(), 1).await.len(), 1, "{left} {plan}");
             }
             assert!(claim(inbox.store(), 1).await.is_empty());
+            completes_and_settles_one_of_two(&stand, &inbox).await;
         }
     }
+}
+
+/// Of two messages under one token, what is done to one neither changes nor locks the other.
+async fn completes_and_settles_one_of_two(stand: &Stand, inbox: &Inbox<PostgresStore>) {
+    receive(inbox, &format!("one of {}", stand.registered().await)).await;
+    receive(inbox, &format!("two of {}", stand.registered().await)).await;
+    let leases: Vec<Lease> = claim(inbox.store(), 2).await.into_iter().map(|(_, lease)| lease).collect();
+    let consumer = consumer();
+    let free = async || {
+        let both = stand.store.renew(&Renew::new(&consumer, &leases, LEASE)).await.unwrap();
+        both[1] == Renewal::Renewed
+    };
+    assert_eq!(
+        inbox.store().renew(&Renew::new(&consumer, &leases[..1], LEASE)).await.unwrap(),
+        [Renewal::Renewed]
+    );
+    let tx = completed(inbox, leases[0]).await;
+    assert!(free().await);
+    tx.rollback().await.unwrap();
+    assert_eq!(inbox.store().release(&Release::new(&consumer, &leases[..1])).await.unwrap(), 1);
+    assert!(free().await);
+    inbox.store().fail(&Fail::new(&consumer, leases[1], None, "\"e\"")).await.unwrap();
+    assert_eq!(claim(inbox.store(), 9).await.len(), 1);
 }
 
 #[tokio::test]
@@ -216,6 +240,87 @@ async fn d03_completing_restores_the_lock_timeout_and_waits_no_longer_than_the_s
 
     let mut tx = completed(&stand.inbox, lease).await;
     assert_eq!(crate::stand::show(&mut tx, "lock_timeout").await, "0");
+}
+
+/// Another transaction has changed a row, but the statement began before that was committed.
+#[tokio::test]
+async fn d02_a_claim_goes_through_beside_a_change_whatever_level_sessions_begin_at() {
+    let Some(stand) = stand().await else { return };
+    for level in ["read committed", "repeatable read", "serializable"] {
+        receive(&stand.inbox, level).await;
+        let inbox = stand.inbox_with(&[("default_transaction_isolation", level)], 1).await;
+        let backend = pid(&mut inbox.store().pool().acquire().await.unwrap()).await;
+        // Prepared, and what is due given back.
+        let (_, lease) = claim(inbox.store(), 1).await.remove(0);
+        inbox.store().release(&Release::new(&consumer(), &[lease])).await.unwrap();
+
+        let mut other = stand.pool.begin().await.unwrap();
+        run(&mut other, "LOCK TABLE inbox_messages; UPDATE inbox_messages SET due_at = due_at").await;
+        let changed = async {
+            stand.until_waiting(backend).await;
+            other.commit().await.unwrap();
+        };
+        let (taken, ()) = tokio::join!(claim(inbox.store(), 9), changed);
+        assert_eq!(taken.iter().map(|(row, _)| id(row)).collect::<Vec<_>>(), [level]);
+
+        let lease = taken[0].1;
+        let mut other = stand.pool.begin().await.unwrap();
+        run(&mut other, "UPDATE inbox_messages SET due_at = due_at WHERE lease_token IS NOT NULL").await;
+        let changed = async {
+            stand.until_waiting(backend).await;
+            other.commit().await.unwrap();
+        };
+        let consumer = consumer();
+        let fail = Fail::new(&consumer, lease, None, "\"e\"");
+        let (failed, ()) = tokio::join!(inbox.store().fail(&fail), changed);
+        failed.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn d02_two_workers_claim_all_whatever_level_sessions_begin_at() {
+    let Some(stand) = stand().await else { return };
+    for level in ["repeatable read", "serializable"] {
+        for number in 0..60 {
+            receive(&stand.inbox, &format!("{level}-{number}")).await;
+        }
+        let inbox = stand.inbox_with(&[("default_transaction_isolation", level)], 4).await;
+        let worker = async || {
+            let mut taken = 0;
+            loop {
+                let leases: Vec<Lease> =
+                    claim(inbox.store(), 3).await.into_iter().map(|(_, lease)| lease).collect();
+                taken += leases.len();
+                for lease in &leases {
+                    inbox.store().fail(&Fail::new(&consumer(), *lease, None, "\"e\"")).await.unwrap();
+                }
+                if leases.is_empty() {
+                    return taken;
+                }
+            }
+        };
+        let (one, other) = tokio::join!(worker(), worker());
+        assert_eq!(one + other, 60, "{level}");
+    }
+}
+
+#[tokio::test]
+async fn d03_completing_goes_on_after_a_change_that_it_waited_for() {
+    let Some(stand) = stand().await else { return };
+    for (change, held) in [("due_at = now()", true), ("lease_token = '\\x00'", false)] {
+        let leases = [leased(&stand, change).await];
+        let mut other = stand.pool.begin().await.unwrap();
+        let change = format!("UPDATE inbox_messages SET {change} WHERE sequence = {}", leases[0].sequence);
+        run(&mut other, &change).await;
+        let mut tx = stand.inbox.begin().await.unwrap();
+        let backend = pid(&mut tx).await;
+        let changed = async {
+            stand.until_waiting(backend).await;
+            other.commit().await.unwrap();
+        };
+        let (completed, ()) = tokio::join!(tx.complete(&leases), changed);
+        assert_eq!(completed.unwrap(), [held]);
+    }
 }
 
 async fn watch(inbox: &Inbox<PostgresStore>) -> Box<dyn Watch> {
