@@ -63,7 +63,8 @@ impl Filter {
         })
     }
 
-    /// Only of this event type. There is no index on it: rows of others are read and passed over.
+    /// Only of this event type. There is no index on it: rows of others are read and passed over. Of a filter by
+    /// ids this and what follows mean nothing.
     #[must_use]
     pub fn event_type(mut self, wanted: EventType) -> Self {
         if let Which::InState { event_type, .. } = &mut self.0 {
@@ -232,7 +233,9 @@ impl<S: Deferred> Inbox<S> {
     /// Gives messages that are dead or done one more attempt each, on purpose: **of one that was done, the
     /// effect happens again** (D8). Answers how many; of those pending, none.
     ///
-    /// The ids stay registered, and the history is kept. Of replays at the same time each message is one's.
+    /// The ids stay registered, and the history is kept. Of replays at the same time each message is one's; a
+    /// deadlock among them is run again, as [`with_retry`](Inbox::with_retry) says. After a lost connection the
+    /// answer may leave out what the lost run has replayed.
     /// By state, at most the filter's limit: call again while the answer reaches it.
     ///
     /// # Errors
@@ -244,8 +247,21 @@ impl<S: Deferred> Inbox<S> {
             return Err(Error::new(ErrorKind::InvalidMessage, request.doing())
                 .with_detail("what is pending has its attempt still before it; filter by dead or done"));
         }
-        let replayed = self.store().replay(&request).await?;
+        let replayed = self.replay_again(&request).await?;
         tracing::info!(consumer = %self.consumer(), replayed, "messages replayed on purpose");
         Ok(replayed)
+    }
+
+    async fn replay_again(&self, request: &Replay<'_>) -> Result<u64, Error> {
+        let mut runs = self.retry().start();
+        loop {
+            match self.store().replay(request).await {
+                Err(error) if error.is_retryable() => match runs.next_pause() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(error),
+                },
+                answer => return answer,
+            }
+        }
     }
 }
