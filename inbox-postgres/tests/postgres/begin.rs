@@ -1,10 +1,11 @@
 //! A transaction begins on a connection that nobody has left something on (R12, R17).
 
-use inbox_core::{Error, ErrorKind, Inbox, Outcome};
+use inbox_core::{AfterDead, Claim, Deferred, Error, ErrorKind, Inbox, Outcome};
 use inbox_postgres::PostgresStore;
 use sqlx::Connection;
 
-use crate::stand::{Stand, effect, kind, message, run, try_run};
+use crate::deferred;
+use crate::stand::{Stand, consumer, effect, kind, message, run, try_run};
 
 async fn processed(inbox: &Inbox<PostgresStore>, id: &str) -> bool {
     let letter = message(id);
@@ -37,6 +38,27 @@ async fn a_failed_transaction_that_was_left_on_a_connection_is_undone() {
 
     inbox.begin().await.unwrap().rollback().await.unwrap();
     assert!(processed(&inbox, "m").await);
+}
+
+#[tokio::test]
+async fn a_claim_in_order_undoes_what_was_left_on_its_connection() {
+    let Some(stand) = deferred::stand().await else { return };
+    let inbox = stand.inbox_with(&[], 1).await;
+    deferred::receive(&inbox, "m").await;
+    let consumer = consumer();
+    let claim = || Claim::new(&consumer, deferred::LEASE, 5).order(Some(AfterDead::Pass));
+    let mut tx = inbox.store().pool().begin().await.unwrap();
+    effect(&mut tx).await;
+    std::mem::forget(tx.begin().await.unwrap());
+    drop(tx);
+    assert_eq!(kind(inbox.store().claim(&claim()).await), ErrorKind::Unavailable);
+
+    let mut conn = inbox.store().pool().acquire().await.unwrap();
+    run(&mut conn, "BEGIN").await;
+    try_run(&mut conn, "SELECT 1/0").await.unwrap_err();
+    drop(conn);
+    assert_eq!(inbox.store().claim(&claim()).await.unwrap().len(), 1);
+    assert_eq!(stand.effects().await, 0);
 }
 
 #[tokio::test]

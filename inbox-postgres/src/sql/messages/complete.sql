@@ -1,7 +1,8 @@
 -- Marks messages as done in the caller's transaction, where their leases still hold.
 --
 -- $1 consumer, $2 sequences, $3 tokens, $4 lock_timeout for the wait, $5 the guard's setting.
--- The rows are locked in the order of their sequences, once it is bound how long that waits. lock_timeout is saved and restored as for registering.
+-- The rows are locked in the order of their sequences, once it is bound how long that waits. lock_timeout
+-- is saved and restored as for registering.
 WITH before AS MATERIALIZED (
     SELECT current_setting('lock_timeout') AS lock_timeout
 ), bound AS MATERIALIZED (
