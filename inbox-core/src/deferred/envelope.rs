@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::message::checked_text;
-use crate::{Error, Headers, Message};
+use crate::{Error, Headers, Message, duration_micros, micros_of};
 
 checked_text! {
     /// What a message belongs to (an account, an order), 1 to 255 bytes: a worker that keeps the order
@@ -52,6 +52,17 @@ pub enum NotBefore {
     At(SystemTime),
     /// So long after it was received, by the database's clock.
     After(Duration),
+}
+
+impl NotBefore {
+    /// As a store's statement takes it: a time of the sender's in microseconds since 1970, or a delay from now.
+    pub fn at_or_after(self) -> (Option<i64>, Option<i64>) {
+        match self {
+            Self::Now => (None, Some(0)),
+            Self::At(time) => (Some(micros_of(time)), None),
+            Self::After(delay) => (None, Some(duration_micros(delay))),
+        }
+    }
 }
 
 impl Envelope {

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use crate::{
-    Begin, Consumer, Envelope, Error, EventType, InboxStore, MessageId, MessageRow, OrderingKey, State,
+    Begin, Consumer, Envelope, Error, ErrorKind, EventType, InboxStore, MessageId, MessageRow, OrderingKey,
+    State,
 };
 
 /// A claim's mark on the rows that it took. Whoever does not know it can change nothing (D3).
@@ -98,6 +99,14 @@ pub struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
+    /// In how many windows a claim in order looks at most, where all that it saw has to wait for something else.
+    pub const WINDOWS: u32 = 50;
+
+    /// How many due messages a claim in order looks at in one go.
+    pub fn window(&self) -> u32 {
+        self.limit.saturating_mul(4).max(200)
+    }
+
     /// A claim of one message under a new token, without an order.
     pub fn new(consumer: &'a Consumer, lease: Duration, max_attempts: u32) -> Self {
         Self { consumer, limit: 1, lease, token: LeaseToken::random(), max_attempts, order: None }
@@ -214,6 +223,12 @@ impl<'a> Fail<'a> {
         Self { consumer, lease, retry_after, error_json }
     }
 
+    /// The error where the row does not bear the lease any more.
+    pub fn lease_lost(&self) -> Error {
+        Error::new(ErrorKind::LeaseLost, self.doing())
+            .with_detail("the lease was taken over, or the message is settled; nothing was changed")
+    }
+
     /// What the call is doing, for the text of an error.
     pub fn doing(&self) -> String {
         let (consumer, sequence) = (self.consumer.as_str(), self.lease.sequence);
@@ -288,6 +303,18 @@ pub enum Select<'a> {
     },
 }
 
+impl Select<'_> {
+    /// What reading messages is doing, for the text of an error.
+    pub fn doing(consumer: &Consumer) -> String {
+        format!("read kept messages of consumer {:?}", consumer.as_str())
+    }
+
+    /// The error of a store for a selection that is newer than it.
+    pub fn unknown(doing: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Backend, doing).with_detail("the store knows no such selection")
+    }
+}
+
 /// A request for another attempt at messages that are dead or done.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -341,6 +368,18 @@ pub struct StateCount {
     pub count: u32,
     /// How long the oldest has been in the state, by the database's clock; `None` if there is none.
     pub oldest: Option<Duration>,
+}
+
+impl StateCount {
+    /// A count as a store read it: how many, and the oldest one's age in microseconds, which is negative where
+    /// the clock was set back.
+    pub fn new(state: State, count: i64, oldest: Option<i64>) -> Self {
+        Self {
+            state,
+            count: u32::try_from(count.max(0)).unwrap_or(u32::MAX),
+            oldest: oldest.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))),
+        }
+    }
 }
 
 /// A store that keeps whole messages, and hands them to workers.

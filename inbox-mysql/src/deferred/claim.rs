@@ -11,12 +11,6 @@ use crate::script::Script;
 use crate::transaction::COMMIT;
 use crate::{MySqlStore, errors, literal};
 
-/// How many candidates a claim that keeps the order looks at in one step, unless its limit asks for more.
-const WINDOW: u32 = 200;
-
-/// How many such steps it makes before it leaves the rest to the next claim.
-const WINDOWS: usize = 50;
-
 /// Claims in one transaction of two round trips; of three where the order is kept, and two more for each
 /// window of messages that all have to wait.
 pub(crate) async fn claim(store: &MySqlStore, request: &Claim<'_>) -> Result<Vec<MessageRow>, Error> {
@@ -37,6 +31,7 @@ struct Claiming {
     token: String,
     max_attempts: u32,
     limit: u32,
+    window: u32,
     lease: i64,
     order: Option<AfterDead>,
 }
@@ -60,6 +55,7 @@ impl Claiming {
             token: literal::bytes(request.token.as_bytes()),
             max_attempts: request.max_attempts,
             limit: request.limit,
+            window: request.window(),
             lease: duration_micros(request.lease),
             order: request.order,
         }
@@ -101,11 +97,10 @@ impl Claiming {
         short: &mut Short,
         after_dead: AfterDead,
     ) -> Result<(Vec<Candidate>, Script), sqlx::Error> {
-        let window = self.limit.saturating_mul(4).max(WINDOW);
         let mut postpone = None;
-        for _ in 0..WINDOWS {
-            let candidates = self.lock(short, postpone.take(), window).await?;
-            let was_full = candidates.len() as u64 >= u64::from(window);
+        for _ in 0..Claim::WINDOWS {
+            let candidates = self.lock(short, postpone.take(), self.window).await?;
+            let was_full = candidates.len() as u64 >= u64::from(self.window);
             let blocked = self.blocked(short, &candidates, after_dead).await?;
             let (waiting, mut free): (Vec<_>, Vec<_>) =
                 candidates.into_iter().partition(|one| blocked.contains(&one.sequence));

@@ -1,10 +1,7 @@
 //! What an operator does with kept messages: look, count, replay.
 
-use std::time::Duration;
-
 use inbox_core::{
-    Consumer, Count, Error, ErrorKind, MessageId, MessageRow, Replay, Select, State, StateCount,
-    duration_micros,
+    Consumer, Count, Error, MessageId, MessageRow, Replay, Select, State, StateCount, duration_micros,
 };
 use sqlx::Row;
 use sqlx::mysql::MySqlRow;
@@ -21,7 +18,7 @@ pub(crate) async fn select(
     consumer: &Consumer,
     which: &Select<'_>,
 ) -> Result<Vec<MessageRow>, Error> {
-    let doing = format!("list messages of consumer {:?}", consumer.as_str());
+    let doing = Select::doing(consumer);
     let texts = store.messages();
     let statements = match *which {
         Select::Ids(ids) => of_ids(ids).map(|ids| texts.select_ids.with(&[("{ids}", &ids)])).collect(),
@@ -29,7 +26,7 @@ pub(crate) async fn select(
             let payload = if payloads { "payload" } else { "x''" };
             vec![in_state(store, which, texts.select_state.with(&[("{payload}", payload)]))]
         }
-        _ => return Err(unknown(doing)),
+        _ => return Err(Select::unknown(doing)),
     };
     let answers = run(store, &doing, consumer, statements).await?;
     let rows = answers.iter().map(row::read_all).collect::<Result<Vec<_>, _>>();
@@ -49,14 +46,10 @@ pub(crate) async fn replay(store: &MySqlStore, request: &Replay<'_>) -> Result<u
             let replay = texts.replay_state.with(&[("{line}", &line)]);
             vec![in_state(store, &request.which, replay)]
         }
-        _ => return Err(unknown(request.doing())),
+        _ => return Err(Select::unknown(request.doing())),
     };
     let answers = run(store, &request.doing(), request.consumer, statements).await?;
     Ok(answers.iter().map(|answer| answer.affected).sum())
-}
-
-fn unknown(doing: String) -> Error {
-    Error::new(ErrorKind::Backend, doing).with_detail("the store knows no such selection")
 }
 
 pub(crate) async fn count(store: &MySqlStore, request: &Count<'_>) -> Result<Vec<StateCount>, Error> {
@@ -94,11 +87,7 @@ fn read_count(state: State, answer: &Answer) -> Result<StateCount, sqlx::Error> 
     let row = answer.rows.iter().find(is_of_state).ok_or(sqlx::Error::RowNotFound)?;
     let count: i64 = row.try_get(1)?;
     let oldest: Option<i64> = row.try_get(2)?;
-    Ok(StateCount {
-        state,
-        count: u32::try_from(count).unwrap_or(u32::MAX),
-        oldest: oldest.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))),
-    })
+    Ok(StateCount::new(state, count, oldest))
 }
 
 fn of_ids(ids: &[MessageId]) -> impl Iterator<Item = String> {

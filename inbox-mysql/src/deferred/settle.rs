@@ -1,8 +1,6 @@
 //! What a worker does with messages besides handling them: renew, fail, release, unblock.
 
-use inbox_core::{
-    Error, ErrorKind, Fail, Lease, Release, Renew, Renewal, Unblock, duration_micros, in_own_task,
-};
+use inbox_core::{Error, Fail, Lease, Release, Renew, Renewal, Unblock, duration_micros, in_own_task};
 use sqlx::Row;
 
 use super::short::{self, Short};
@@ -82,8 +80,7 @@ pub(crate) async fn fail(store: &MySqlStore, request: &Fail<'_>) -> Result<(), E
     let answers = short::run(store, &request.doing(), vec![statement]).await?;
     // By rows that matched, as sqlx counts them.
     match answers[0].affected {
-        0 => Err(Error::new(ErrorKind::LeaseLost, request.doing())
-            .with_detail("the lease was taken over, or the message is settled; nothing was changed")),
+        0 => Err(request.lease_lost()),
         _ => Ok(()),
     }
 }

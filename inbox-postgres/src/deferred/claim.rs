@@ -7,12 +7,6 @@ use super::lane::Lane;
 use super::row::{self, Row};
 use crate::{PostgresStore, begin, errors};
 
-/// How many due messages are looked at in one go where an order is kept, at least.
-const WINDOW: i64 = 200;
-
-/// How often a claim looks again where all that it saw has to wait for something else.
-const WINDOWS: u32 = 50;
-
 pub(crate) async fn claim(store: &PostgresStore, request: &Claim<'_>) -> Result<Vec<MessageRow>, Error> {
     match request.order {
         None => claim_any(store, request).await,
@@ -47,9 +41,9 @@ async fn claim_in_order(
 ) -> Result<Vec<MessageRow>, Error> {
     let doing = request.doing();
     let mut tx = begin::begin_read_committed(store.pool(), &doing).await?;
-    let window = (4 * i64::from(request.limit)).max(WINDOW);
+    let window = i64::from(request.window());
     let mut rows = Vec::new();
-    for _ in 0..WINDOWS {
+    for _ in 0..Claim::WINDOWS {
         let locked = lock_due(store, &mut tx, request, window).await;
         let locked = locked.map_err(|source| errors::message_error(&*doing, source))?;
         let full = i64::try_from(locked.len()) == Ok(window);

@@ -1,6 +1,6 @@
 //! Keeping whole messages in the transaction of their registrations (D1): arrays, as for a batch of ids.
 
-use inbox_core::{Envelope, Error, KeepRequest, NotBefore, duration_micros, micros_of};
+use inbox_core::{Envelope, Error, KeepRequest};
 use sqlx::PgConnection;
 
 use crate::{PostgresStore, errors, transaction};
@@ -48,7 +48,7 @@ async fn insert(
         .map(|message| message.fingerprint().map(|fingerprint| fingerprint.as_bytes().to_vec()))
         .collect();
     let (at, after): (Vec<Option<i64>>, Vec<Option<i64>>) =
-        envelopes.iter().map(|envelope| due(envelope.when())).unzip();
+        envelopes.iter().map(|envelope| envelope.when().at_or_after()).unzip();
     sqlx::query(store.statements().messages.keep.sql())
         .persistent(store.prepared())
         .bind(request.consumer.as_str())
@@ -65,13 +65,4 @@ async fn insert(
         .execute(conn)
         .await
         .map(drop)
-}
-
-/// A time of the sender's, or a delay from now on.
-fn due(when: NotBefore) -> (Option<i64>, Option<i64>) {
-    match when {
-        NotBefore::Now => (None, Some(0)),
-        NotBefore::At(time) => (Some(micros_of(time)), None),
-        NotBefore::After(delay) => (None, Some(duration_micros(delay))),
-    }
 }

@@ -1,10 +1,8 @@
 //! What an operator does with kept messages: look, count, replay (D8).
 
-use std::time::Duration;
-
 use inbox_core::{
-    Consumer, Count, Deadline, Error, ErrorKind, EventType, MessageId, MessageRow, Replay, Select, State,
-    StateCount, duration_micros,
+    Consumer, Count, Deadline, Error, EventType, MessageId, MessageRow, Replay, Select, State, StateCount,
+    duration_micros,
 };
 
 use super::lane::Lane;
@@ -17,7 +15,7 @@ pub(crate) async fn select(
     consumer: &Consumer,
     which: &Select<'_>,
 ) -> Result<Vec<MessageRow>, Error> {
-    let doing = format!("read kept messages of consumer {:?}", consumer.as_str());
+    let doing = Select::doing(consumer);
     let mut lane = Lane::of(store, &doing).await?;
     let statements = &store.statements().messages;
     let rows: Result<Vec<Row>, sqlx::Error> = match *which {
@@ -43,7 +41,7 @@ pub(crate) async fn select(
                 .fetch_all(lane.conn())
                 .await
         }
-        _ => return Err(unknown(doing)),
+        _ => return Err(Select::unknown(doing)),
     };
     let rows = rows.map_err(|source| errors::message_error(&*doing, source))?;
     lane.end(&doing).await?;
@@ -79,15 +77,11 @@ pub(crate) async fn replay(store: &PostgresStore, request: &Replay<'_>) -> Resul
                 .fetch_one(lane.conn())
                 .await
         }
-        _ => return Err(unknown(doing)),
+        _ => return Err(Select::unknown(doing)),
     };
     let (replayed,) = replayed.map_err(|source| errors::message_error_within(&wait, &*doing, source))?;
     lane.end(&doing).await?;
     Ok(u64::try_from(replayed).unwrap_or(0))
-}
-
-fn unknown(doing: String) -> Error {
-    Error::new(ErrorKind::Backend, doing).with_detail("the store knows no such selection")
 }
 
 pub(crate) async fn count(store: &PostgresStore, request: &Count<'_>) -> Result<Vec<StateCount>, Error> {
@@ -101,11 +95,9 @@ pub(crate) async fn count(store: &PostgresStore, request: &Count<'_>) -> Result<
         .await
         .map_err(|source| errors::message_error(&*doing, source))?;
     lane.end(&doing).await?;
-    let counted = State::ALL.into_iter().zip(counts).map(|(state, (count, oldest))| StateCount {
-        state,
-        count: u32::try_from(count).unwrap_or(u32::MAX),
-        // The clock may have been set back since.
-        oldest: oldest.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))),
-    });
+    let counted = State::ALL
+        .into_iter()
+        .zip(counts)
+        .map(|(state, (count, oldest))| StateCount::new(state, count, oldest));
     Ok(counted.collect())
 }

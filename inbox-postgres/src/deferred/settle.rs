@@ -1,8 +1,6 @@
 //! What becomes of a lease besides its completion: renewed, failed, released; and a key unblocked.
 
-use inbox_core::{
-    Deadline, Error, ErrorKind, Fail, OrderingKey, Release, Renew, Renewal, Unblock, duration_micros,
-};
+use inbox_core::{Deadline, Error, Fail, OrderingKey, Release, Renew, Renewal, Unblock, duration_micros};
 
 use super::complete::columns;
 use super::lane::Lane;
@@ -50,8 +48,7 @@ pub(crate) async fn fail(store: &PostgresStore, request: &Fail<'_>) -> Result<()
     if failed.rows_affected() == 1 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::LeaseLost, doing)
-        .with_detail("the lease was taken over, or the message is settled; nothing was changed"))
+    Err(request.lease_lost())
 }
 
 pub(crate) async fn release(store: &PostgresStore, request: &Release<'_>) -> Result<u64, Error> {

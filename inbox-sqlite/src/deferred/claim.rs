@@ -6,12 +6,6 @@ use crate::driver::{Driver, Value};
 use crate::errors::message_error;
 use crate::statements::Statements;
 
-/// How many due messages are looked at in one go where an order is kept, at least.
-const WINDOW: i64 = 200;
-
-/// How often a claim looks again where all that it saw has to wait for something else.
-const WINDOWS: u32 = 50;
-
 /// Claims on a connection that is the writer.
 pub(crate) async fn claim<D: Driver>(
     conn: &mut D,
@@ -50,7 +44,7 @@ async fn claim_in_order<D: Driver>(
     request: &Claim<'_>,
     after_dead: AfterDead,
 ) -> Result<Vec<MessageRow>, D::Error> {
-    let window = (4 * i64::from(request.limit)).max(WINDOW);
+    let window = i64::from(request.window());
     let blocks_too = match after_dead {
         AfterDead::Block => State::Dead,
         AfterDead::Pass => State::Pending,
@@ -59,7 +53,7 @@ async fn claim_in_order<D: Driver>(
         [Value::Text(request.consumer.as_str()), Value::Integer(window), Value::Text(blocks_too.as_str())];
     let limit = request.limit as usize;
     let mut rows = Vec::new();
-    for _ in 0..WINDOWS {
+    for _ in 0..Claim::WINDOWS {
         let candidates = candidates(conn.numbers(&sql.messages.candidates_in_order, &args).await?);
         let full = candidates.len() as i64 == window;
         for candidate in candidates {

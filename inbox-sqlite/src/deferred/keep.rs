@@ -1,6 +1,6 @@
 //! Keeps whole messages beside their registrations: prepared single inserts, as for a batch of ids.
 
-use inbox_core::{Envelope, Error, KeepRequest, NotBefore, duration_micros, micros_of};
+use inbox_core::{Envelope, Error, KeepRequest};
 
 use crate::driver::{Driver, Value};
 use crate::errors::message_error;
@@ -29,11 +29,7 @@ async fn insert<D: Driver>(
     let message = envelope.message();
     let fingerprint = message.fingerprint();
     let headers = envelope.headers().to_json();
-    let (at, after) = match envelope.when() {
-        NotBefore::Now => (Value::Null, Value::Integer(0)),
-        NotBefore::At(time) => (Value::Integer(micros_of(time)), Value::Null),
-        NotBefore::After(delay) => (Value::Null, Value::Integer(duration_micros(delay))),
-    };
+    let (at, after) = envelope.when().at_or_after();
     let args = [
         Value::Text(request.consumer.as_str()),
         Value::Text(message.id().as_str()),
@@ -43,8 +39,8 @@ async fn insert<D: Driver>(
         Value::Text(&headers),
         Value::text(envelope.content_type().map(|content_type| content_type.as_str())),
         Value::text(envelope.ordering_key().map(|key| key.as_str())),
-        at,
-        after,
+        Value::integer(at),
+        Value::integer(after),
     ];
     conn.change(&sql.messages.insert, &args).await.map(drop)
 }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use inbox_core::{
-    Consumer, Count, Error, ErrorKind, EventType, MessageId, MessageRow, Select, State, StateCount,
-    duration_micros,
+    Consumer, Count, Error, EventType, MessageId, MessageRow, Select, State, StateCount, duration_micros,
 };
 
 use crate::driver::{Driver, Value};
@@ -35,13 +34,9 @@ impl Which {
                 let event_type = event_type.cloned();
                 Ok(Self::InState { state, event_type, older_than, after, limit, payloads })
             }
-            _ => Err(Error::new(ErrorKind::Backend, doing).with_detail("the store knows no such selection")),
+            _ => Err(Select::unknown(doing)),
         }
     }
-}
-
-pub(crate) fn selecting(consumer: &Consumer) -> String {
-    format!("read kept messages of consumer {:?}", consumer.as_str())
 }
 
 /// The messages that are meant, as this connection sees them.
@@ -53,7 +48,7 @@ pub(crate) async fn select<D: Driver>(
 ) -> Result<Vec<MessageRow>, Error> {
     match read(conn, sql, consumer, which).await {
         Ok(rows) => Ok(rows),
-        Err(source) => Err(message_error(conn, sql, selecting(consumer), source).await),
+        Err(source) => Err(message_error(conn, sql, Select::doing(consumer), source).await),
     }
 }
 
@@ -152,12 +147,7 @@ pub(crate) async fn count<D: Driver>(
     };
     let counted = State::ALL.into_iter().zip(counts).map(|(state, numbers)| {
         let [count, oldest] = [0, 1].map(|column| numbers.get(column).copied().flatten());
-        StateCount {
-            state,
-            count: u32::try_from(count.unwrap_or(0)).unwrap_or(u32::MAX),
-            // The clock may have been set back since.
-            oldest: oldest.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))),
-        }
+        StateCount::new(state, count.unwrap_or(0), oldest)
     });
     Ok(counted.collect())
 }

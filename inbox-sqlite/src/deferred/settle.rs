@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use inbox_core::{
-    Consumer, Error, ErrorKind, Fail, Lease, Release, Renew, Renewal, Unblock, duration_micros,
-};
+use inbox_core::{Consumer, Error, Fail, Lease, Release, Renew, Renewal, Unblock, duration_micros};
 
 use super::complete::{args, still_leased};
 use crate::driver::{Driver, Value};
@@ -60,10 +58,7 @@ pub(crate) async fn fail<D: Driver>(conn: &mut D, sql: &Statements, request: &Fa
     let more = [Value::Text(request.error_json), Value::integer(request.retry_after.map(duration_micros))];
     match by_lease(conn, &sql.messages.fail, request.consumer, &request.lease, &more).await {
         Ok(true) => Ok(()),
-        Ok(false) => {
-            let detail = "the lease was taken over, or the message is settled; nothing was changed";
-            Err(Error::new(ErrorKind::LeaseLost, request.doing()).with_detail(detail))
-        }
+        Ok(false) => Err(request.lease_lost()),
         Err(source) => Err(message_error(conn, sql, request.doing(), source).await),
     }
 }

@@ -16,7 +16,7 @@ use super::super::errors::to_error;
 use super::super::offload::offload;
 use super::super::store::SqliteStore;
 use super::super::tx::SqliteTx;
-use crate::deferred::operate::{Which, selecting};
+use crate::deferred::operate::Which;
 use crate::deferred::settle::patience_of_renewal;
 use crate::deferred::{claim, complete, keep, operate, settle};
 use crate::errors::commit_error;
@@ -155,7 +155,7 @@ impl Deferred for SqliteStore {
     }
 
     async fn select(&self, consumer: &Consumer, which: &Select<'_>) -> Result<Vec<MessageRow>, Error> {
-        let doing = selecting(consumer);
+        let doing = Select::doing(consumer);
         let (consumer, which) = (consumer.clone(), Which::of(which, &doing)?);
         self.read(self.wait, doing, move |mut conn, sql| {
             at_once(operate::select(&mut conn, sql, &consumer, &which))

@@ -14,7 +14,7 @@ use super::super::errors::commit_error;
 use super::super::in_transaction::InTransaction;
 use super::super::store::SqlxSqliteStore;
 use super::super::transaction::refuse_lost;
-use crate::deferred::operate::{Which, selecting};
+use crate::deferred::operate::Which;
 use crate::deferred::settle::patience_of_renewal;
 use crate::deferred::{claim, complete, keep, operate, settle};
 
@@ -106,7 +106,7 @@ impl Deferred for SqlxSqliteStore {
     }
 
     async fn select(&self, consumer: &Consumer, which: &Select<'_>) -> Result<Vec<MessageRow>, Error> {
-        let doing = selecting(consumer);
+        let doing = Select::doing(consumer);
         let which = Which::of(which, &doing)?;
         let mut conn = self.connection(Deadline::after(self.wait()), &doing).await?;
         operate::select(&mut *conn, self.sql(), consumer, &which).await
