@@ -50,11 +50,19 @@ impl PostgresStand {
         owner.create_schema().await?;
         owner.create_message_schema().await?;
         blocks::create_test_clock(&beside).await?;
-        self.beside
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(database.name().to_owned(), beside.clone());
+        self.store_beside(database, beside).await
+    }
 
+    /// A store over the tables of an earlier one, emptied: faster, where they were not altered.
+    #[allow(dead_code, reason = "only the broken stores take it")]
+    pub(crate) async fn store_over_emptied(&self, database: &Database) -> Result<PostgresStore, BoxError> {
+        let beside = blocks::pool(database.url()).await?;
+        blocks::execute_beside(&beside, "DELETE FROM inbox; DELETE FROM inbox_messages; DELETE FROM effect; UPDATE inbox_test_clock SET shift_micros = 0").await?;
+        self.store_beside(database, beside).await
+    }
+
+    async fn store_beside(&self, database: &Database, beside: PgPool) -> Result<PostgresStore, BoxError> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner).insert(database.name().to_owned(), beside);
         let store = match &self.pooler {
             None => PostgresStore::new(blocks::pool(database.url()).await?),
             Some(pooler) => {

@@ -8,6 +8,7 @@ mod fault;
 mod stand;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use inbox_core::{BoxError, Error, ErrorKind};
@@ -15,7 +16,7 @@ use inbox_postgres::PostgresStore;
 use inbox_testkit::postgres::{LEVELS, PgTx};
 use inbox_testkit::servers::{Database, Wanted};
 use inbox_testkit::skip_requested;
-use inbox_testkit::suite::{DeferredStand, KeepsMessages, list};
+use inbox_testkit::suite::{DeferredStand, KeepsMessages, Probe as _, list};
 use libtest_mimic::{Failed, Trial};
 use stand::PostgresStand;
 use tokio::sync::OnceCell;
@@ -66,13 +67,15 @@ struct BrokenPostgres {
     healthy: PostgresStand,
     fault: Fault,
     database: OnceCell<Database>,
+    /// Whether the tables are to be made anew. DDL takes most of a case's time.
+    altered: AtomicBool,
 }
 
 impl BrokenPostgres {
     fn start(fault: Fault) -> Result<Self, Failed> {
         let healthy = PostgresStand::start(Wanted::Any)
             .map_err(|error| Failed::from(format!("the broken stores need PostgreSQL: {error}")))?;
-        Ok(Self { healthy, fault, database: OnceCell::new() })
+        Ok(Self { healthy, fault, database: OnceCell::new(), altered: AtomicBool::new(true) })
     }
 }
 
@@ -114,6 +117,10 @@ impl Engine for BrokenPostgres {
 
     async fn emptied(&self) -> Result<BrokenStore, BoxError> {
         let database = self.database.get_or_try_init(async || self.healthy.fresh_database().await).await?;
+        if !self.altered.swap(false, Ordering::Relaxed) {
+            let store = self.healthy.store_over_emptied(database).await?;
+            return Ok(BrokenStore::new(store, self.fault));
+        }
         let store = self.healthy.store_in(database).await?;
         if self.fault == Fault::TableUnchecked {
             sqlx::raw_sql(UNCHECK).execute(store.pool()).await?;
@@ -121,7 +128,14 @@ impl Engine for BrokenPostgres {
         Ok(BrokenStore::new(store, self.fault))
     }
 
+    /// What a case runs beside its transactions is DDL.
+    async fn execute_beside(&self, store: &BrokenStore, sql: &str) -> Result<(), BoxError> {
+        self.altered.store(true, Ordering::Relaxed);
+        self.healthy.execute_beside(store.as_ref(), sql).await
+    }
+
     async fn create_schema(&self, store: &BrokenStore) -> Result<(), Error> {
+        self.altered.store(true, Ordering::Relaxed);
         match self.fault {
             Fault::SchemaCreatedAnew => {
                 let pool = store.inner.pool();
