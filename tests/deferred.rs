@@ -52,6 +52,7 @@ fn crashes_change_no_total_on_mysql_and_mariadb() {
 }
 
 /// A part of the sample, since the servers are slower and many.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 fn some_events_are_kept_and_credited_once(database: &dyn Database) {
     let folder = Folder::new(&format!("deferred-some-{}", database.name()));
     let text = some_lines(800);

@@ -2,16 +2,15 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::Semaphore;
 
 use super::Worker;
 use super::handler::Work;
 use super::leases::{Claimed, Leases};
 use super::report::{Report, Settled};
+use super::turns::Turns;
 use crate::deferred::history::error_json;
 use crate::process::{Failure, roll_back_after, run_again};
 use crate::{
@@ -28,35 +27,6 @@ pub(super) struct Attempts<'w, S> {
     pub(super) report: &'w Report,
 }
 
-/// Where the engine has one writer, handlers take turns here: waiting for it at begin is bounded.
-pub(super) struct Turns {
-    free: Semaphore,
-    /// When what waits for its turn was leased last; only where there is one turn.
-    leased: Option<Mutex<Instant>>,
-}
-
-impl Turns {
-    pub(super) fn new(one_writer: bool, handlers: usize) -> Self {
-        let free = if one_writer { 1 } else { handlers.min(Semaphore::MAX_PERMITS) };
-        Self { free: Semaphore::new(free), leased: one_writer.then(|| Mutex::new(Instant::now())) }
-    }
-
-    pub(super) fn is_one(&self) -> bool {
-        self.leased.is_some()
-    }
-
-    /// Notes that everything in hand is leased from now on.
-    pub(super) fn leased_now(&self) {
-        if let Some(leased) = &self.leased {
-            *leased.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        }
-    }
-
-    fn leased_since(&self) -> Option<Duration> {
-        self.leased.as_ref().map(|leased| leased.lock().unwrap_or_else(PoisonError::into_inner).elapsed())
-    }
-}
-
 impl<S> Clone for Attempts<'_, S> {
     fn clone(&self) -> Self {
         *self
@@ -71,8 +41,8 @@ type Failed = Failure<HandlerError>;
 impl<S: Deferred + Clone + 'static> Attempts<'_, S> {
     /// Handles some messages in one transaction; if that fails, each in one of its own (R18).
     pub(super) async fn attempt(self, batch: Vec<Claimed>) -> Vec<Settled> {
-        // Until what follows a failure is written down too; the semaphore is never closed.
-        let _turn = self.turns.free.acquire().await;
+        // Until what follows a failure is written down too.
+        let _turn = self.turns.take().await;
         self.renew_what_waits().await;
         match self.until_settled(&batch).await {
             Ok(settled) => settled,

@@ -5,6 +5,7 @@ mod handler;
 mod leases;
 mod report;
 mod run;
+mod turns;
 mod wake;
 
 use std::fmt;

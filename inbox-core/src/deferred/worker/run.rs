@@ -8,10 +8,11 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::attempt::{Attempts, Turns, as_cause};
+use super::attempt::{Attempts, as_cause};
 use super::handler::Work;
 use super::leases::{Claimed, InHand, Leases, answered};
 use super::report::{Report, Settled};
+use super::turns::Turns;
 use super::wake::{Wake, after};
 use super::{Worker, WorkerReport};
 use crate::{
