@@ -414,5 +414,8 @@ async fn r13_a_server_that_is_full_or_read_only_or_shuts_down_is_unavailable(sta
     // MariaDB only closes the connection.
     let shut_down = if stand.is_mysql() { Some(1053) } else { None };
     assert_eq!((error.kind(), source_number(&error)), (ErrorKind::Unavailable, shut_down), "{error}");
-    assert_eq!(kind(holder.commit().await), ErrorKind::UnknownOutcome);
+    // The server may come to the commit before it closes this connection; then it is committed.
+    if let Err(error) = holder.commit().await {
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    }
 }
