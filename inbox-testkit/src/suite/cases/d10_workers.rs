@@ -231,23 +231,6 @@ cases! {
         }
     }
 
-    /// What a worker claims at the moment of its stop is given back, whether or not it still waits for the
-    /// answer: no lease is left, and no attempt spent.
-    once(Deferred) fn d10_what_is_claimed_at_the_stop_is_given_back(stage) {
-        let keeper = stage.keeper("billing");
-        receive(&*keeper, ["a", "b", "c", "d"].map(envelope)).await;
-        let script = Handling::effect();
-        let setup = Setup { grace: Duration::ZERO, ..Setup::default() };
-        for _ in 0..20 {
-            keeper.work(&setup, Some(Box::pin(std::future::ready(()))), &script).await.expect("work");
-        }
-        assert_eq!(script.calls(), 0, "it was told to stop before it had anything");
-        for text in ["a", "b", "c", "d"] {
-            until("the message is given back", async || !kept(&*keeper, text).await.leased).await;
-            assert_eq!(kept(&*keeper, text).await.attempts, 0, "{text}");
-        }
-    }
-
     /// An error of the handler that says nothing about the message is run again as part of the attempt.
     once(Deferred) fn d05_error_of_the_moment_costs_no_attempt(stage) {
         let keeper = stage.keeper("billing");

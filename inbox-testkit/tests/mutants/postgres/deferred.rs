@@ -380,6 +380,14 @@ impl Deferred for BrokenStore {
     }
 
     async fn release(&self, request: &Release<'_>) -> Result<u64, Error> {
+        // Before, so that whoever sees the message given back sees it spent.
+        if self.fault == Fault::ReleaseSpends {
+            let spend = format!(
+                "UPDATE public.inbox_messages SET attempts = attempts + 1 WHERE sequence = ANY ({})",
+                sequences(request.leases)
+            );
+            self.beside(&spend).await;
+        }
         let released = match self.fault {
             Fault::ReleaseUnfenced => {
                 let release = format!(
@@ -391,13 +399,6 @@ impl Deferred for BrokenStore {
             }
             _ => self.inner.release(request).await?,
         };
-        if self.fault == Fault::ReleaseSpends {
-            let spend = format!(
-                "UPDATE public.inbox_messages SET attempts = attempts + 1 WHERE sequence = ANY ({})",
-                sequences(request.leases)
-            );
-            self.beside(&spend).await;
-        }
         Ok(released)
     }
 

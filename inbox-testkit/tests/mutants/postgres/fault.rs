@@ -384,7 +384,7 @@ impl Fault {
             Self::RetryLater => &["d05_failed"],
             Self::ErrorNotKept => &["d05_dead", "d06_b79_worker"],
             Self::ReleaseUnfenced => &["d03_b83", "d03_settled", "d03_renewals"],
-            Self::ReleaseSpends => &["d04_released", "d10_what"],
+            Self::ReleaseSpends => &["d04_released"],
             Self::OrderIgnored => &[
                 "d07_leased",
                 "d07_b88",
