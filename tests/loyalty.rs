@@ -2,27 +2,21 @@
 //!
 //! What the example has to print is computed here from the file of deliveries, without an inbox.
 
+mod examples;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::LazyLock;
 
-use inbox::sqlite::rusqlite;
+use examples::{Database, Folder, died_by_abort, error_text, example, last_line};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/data/deliveries.jsonl");
-/// The features that this test was compiled with, and the example is to have.
-const FEATURES: &[&str] = &[
-    "sqlite",
-    #[cfg(feature = "postgres")]
-    "postgres",
-    #[cfg(feature = "mysql")]
-    "mysql",
-];
-const EXACTLY_ONCE: &str = "exactly once";
-const NAIVE: &str = "naive";
+/// Points by customer, with the inbox and without.
+const EXACTLY_ONCE: &str = "SELECT customer, points FROM account WHERE book = 'exactly once'";
+const NAIVE: &str = "SELECT customer, points FROM account WHERE book = 'naive'";
 
 #[test]
 fn the_sample_holds_what_a_broker_does_to_a_service() {
@@ -37,38 +31,38 @@ fn the_sample_holds_what_a_broker_does_to_a_service() {
 
 #[test]
 fn every_event_is_credited_once_on_sqlite() {
-    let folder = Folder::new("clean");
+    let folder = Folder::new("loyalty-clean");
     every_event_is_credited_once(&folder.database());
 }
 
 #[test]
 fn crashes_change_no_total_on_sqlite() {
-    let folder = Folder::new("crashes");
+    let folder = Folder::new("loyalty-crashes");
     crashes_change_no_total(&folder.database());
 }
 
 #[cfg(feature = "postgres")]
 #[test]
 fn every_event_is_credited_once_on_postgres() {
-    postgres::with_fresh_database(|database| every_event_is_credited_once(database));
+    examples::postgres::with_fresh_database(|database| every_event_is_credited_once(database));
 }
 
 #[cfg(feature = "postgres")]
 #[test]
 fn crashes_change_no_total_on_postgres() {
-    postgres::with_fresh_database(|database| crashes_change_no_total(database));
+    examples::postgres::with_fresh_database(|database| crashes_change_no_total(database));
 }
 
 #[cfg(feature = "mysql")]
 #[test]
 fn every_event_is_credited_once_on_mysql_and_mariadb() {
-    mysql::with_fresh_databases(|database| every_event_is_credited_once(database));
+    examples::mysql::with_fresh_databases(|database| every_event_is_credited_once(database));
 }
 
 #[cfg(feature = "mysql")]
 #[test]
 fn crashes_change_no_total_on_mysql_and_mariadb() {
-    mysql::with_fresh_databases(|database| crashes_change_no_total(database));
+    examples::mysql::with_fresh_databases(|database| crashes_change_no_total(database));
 }
 
 /// One run, the same run again, and the damage without an inbox beside it.
@@ -107,7 +101,7 @@ fn every_event_is_credited_once(database: &dyn Database) {
              mismatched=0 rejected={rejected} points={naive_points}"
         )
     );
-    assert_eq!(database.balances(NAIVE).values().sum::<i64>(), naive_points);
+    assert_eq!(database.numbers_by_name(NAIVE).values().sum::<i64>(), naive_points);
     assert_totals(database, &sample);
 }
 
@@ -116,20 +110,24 @@ fn crashes_change_no_total(database: &dyn Database) {
     let sample = Expected::of(&fs::read(SAMPLE).expect("the sample"));
 
     crash(database, 1, 1);
-    assert_eq!(database.balances(EXACTLY_ONCE), BTreeMap::new(), "an effect was committed by a dead process");
-    assert_eq!(database.registered(), 0, "a registration was committed by a dead process");
+    assert_eq!(
+        database.numbers_by_name(EXACTLY_ONCE),
+        BTreeMap::new(),
+        "an effect was committed by a dead process"
+    );
+    assert_eq!(registered(database), 0, "a registration was committed by a dead process");
 
     // The longer ones late, since each run reads again what those before it have committed.
     let crashes =
         [(1, 4), (2, 4), (40, 4), (97, 3), (64, 4), (250, 8), (3, 1), (333, 4), (500, 4), (5, 16), (700, 2)];
     for (handlers, consumers) in crashes {
-        let before = database.registered();
+        let before = registered(database);
         crash(database, handlers, consumers);
-        let committed = database.registered() - before;
+        let committed = registered(database) - before;
         // Each of the other consumers may have been between its own effect and its commit.
         assert!(committed.abs_diff(handlers) <= consumers, "{committed} commits of {handlers} handlers");
     }
-    assert!(database.registered() < sample.processed, "nothing is left for the last run");
+    assert!(registered(database) < sample.processed, "nothing is left for the last run");
 
     let output = loyalty(database, &[]);
     let points = format!(" points={}", sample.points());
@@ -141,30 +139,19 @@ fn crashes_change_no_total(database: &dyn Database) {
 fn crash(database: &dyn Database, handlers: u64, consumers: u64) {
     let (handlers, consumers) = (handlers.to_string(), consumers.to_string());
     let output = run(database, &["--crash-after", &handlers, "--consumers", &consumers]);
-    assert!(died_by_abort(&output), "--crash-after {handlers} ended with {output:?}");
+    assert!(died_by_abort(&output), "{}: --crash-after {handlers} ended with {output:?}", database.name());
     assert_eq!(output.stdout, b"", "it went on after its crash");
-}
-
-#[cfg(unix)]
-fn died_by_abort(output: &Output) -> bool {
-    const SIGABRT: i32 = 6;
-    std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(SIGABRT)
-}
-
-#[cfg(not(unix))]
-fn died_by_abort(output: &Output) -> bool {
-    !output.status.success()
 }
 
 /// The database holds what one clean run leaves: by customer, and by number of registered ids.
 fn assert_totals(database: &dyn Database, expected: &Expected) {
-    assert_eq!(database.balances(EXACTLY_ONCE), expected.balances);
-    assert_eq!(database.registered(), expected.processed);
+    assert_eq!(database.numbers_by_name(EXACTLY_ONCE), expected.balances);
+    assert_eq!(registered(database), expected.processed);
 }
 
 #[test]
 fn blank_lines_line_ends_and_a_byte_order_mark_are_no_deliveries() {
-    let folder = Folder::new("lines");
+    let folder = Folder::new("loyalty-lines");
     let unix = [
         delivery("m-1", "c-1", 10),
         delivery("m-2", "c-2", -3),
@@ -191,7 +178,7 @@ fn blank_lines_line_ends_and_a_byte_order_mark_are_no_deliveries() {
 
 #[test]
 fn an_empty_file_is_no_delivery_and_no_error() {
-    let folder = Folder::new("empty");
+    let folder = Folder::new("loyalty-empty");
     let input = folder.file("input", "");
 
     let output = loyalty(&folder.database(), &["--input", &input]);
@@ -201,7 +188,7 @@ fn an_empty_file_is_no_delivery_and_no_error() {
 
 #[test]
 fn rejected_and_parked_deliveries_are_named_by_line_without_a_progress_bar_in_a_pipe() {
-    let folder = Folder::new("pipe");
+    let folder = Folder::new("loyalty-pipe");
     let text =
         [delivery("m-1", "c-1", 1), delivery("m-1", "c-1", 2), "{".to_owned(), delivery(" ", "c-1", 1)];
     let input = folder.file("input", &text.join("\n"));
@@ -220,7 +207,7 @@ fn rejected_and_parked_deliveries_are_named_by_line_without_a_progress_bar_in_a_
 
 #[test]
 fn a_mistake_on_the_command_line_ends_with_its_reason() {
-    let folder = Folder::new("mistakes");
+    let folder = Folder::new("loyalty-mistakes");
     let database = folder.database();
     let input = folder.file("input", &delivery("m-1", "c-1", 1));
     let (missing, directory) = (folder.path("missing.jsonl"), folder.path(""));
@@ -264,7 +251,7 @@ fn a_mistake_on_the_command_line_ends_with_its_reason() {
         assert!(!text.contains("panicked") && !text.contains("tiger"), "{arguments:?}: {text}");
         assert_eq!(output.stdout, b"", "{arguments:?}");
     }
-    assert!(!Path::new(&folder.path("loyalty.db")).exists(), "a mistake left a database behind");
+    assert!(!Path::new(&folder.path("example.db")).exists(), "a mistake left a database behind");
 }
 
 /// What a file of deliveries leaves, computed with a map instead of a database.
@@ -330,13 +317,9 @@ fn delivery(id: &str, customer: &str, points: i64) -> String {
     )
 }
 
-/// A database that the example works on, read by SQL of this test's own.
-trait Database {
-    fn url(&self) -> String;
-    /// Points by customer in a book.
-    fn balances(&self, book: &str) -> BTreeMap<String, i64>;
-    /// How many ids the inbox holds.
-    fn registered(&self) -> u64;
+/// How many ids the inbox holds.
+fn registered(database: &dyn Database) -> u64 {
+    database.number("SELECT count(*) FROM inbox")
 }
 
 /// Runs the example to its good end.
@@ -349,266 +332,9 @@ fn loyalty(database: &dyn Database, arguments: &[&str]) -> Output {
 /// Runs the example on a database; an argument `--database` takes its place.
 fn run(database: &dyn Database, arguments: &[&str]) -> Output {
     let url = database.url();
-    let mut command = Command::new(example());
+    let mut command = Command::new(example("loyalty"));
     if !arguments.contains(&"--database") {
         command.args(["--database", &url]);
     }
     command.args(arguments).output().expect("the example should start")
-}
-
-/// The example, compiled from what is there now.
-///
-/// `cargo test --test loyalty` alone does not build it, and what an earlier command built may be of an
-/// older library. So cargo is asked, once per run, and where nothing changed it only names the file.
-/// The cargo that started this test holds no lock on the target folder any more.
-fn example() -> &'static Path {
-    static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("TARGET/tmp");
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()))
-            .args(["build", "--offline", "--package", "inbox-rs", "--example", "loyalty"])
-            .args(["--features", &FEATURES.join(","), "--profile", &profile(), "--target-dir"])
-            .arg(target)
-            .args(["--message-format", "json-render-diagnostics"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo should start");
-        assert!(output.status.success(), "the example does not compile: {}", error_text(&output));
-        let lines = output.stdout.split(|&byte| byte == b'\n');
-        let mut built = lines.filter_map(|line| serde_json::from_slice::<Built>(line).ok());
-        built.find_map(|built| built.executable).expect("cargo should name the example's file")
-    });
-    &EXAMPLE
-}
-
-/// A message of cargo's. Only the example has a file to execute.
-#[derive(Deserialize)]
-struct Built {
-    executable: Option<PathBuf>,
-}
-
-/// The profile of this test's own build, so that the example shares its dependencies.
-fn profile() -> String {
-    let test = std::env::current_exe().expect("this program's path");
-    let folder = test.ancestors().nth(2).and_then(Path::file_name).expect("PROFILE/deps/TEST");
-    match folder.to_str() {
-        Some("debug") | None => "dev".to_owned(),
-        Some(name) => name.to_owned(),
-    }
-}
-
-fn last_line(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().last().unwrap_or_default().to_owned()
-}
-
-fn error_text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A folder of one test, removed when that passes.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(test: &str) -> Self {
-        let folder =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("loyalty-{test}-{}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder for the test");
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a path in UTF-8").to_owned()
-    }
-
-    fn file(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        fs::write(&path, text).expect("a file for the test");
-        path
-    }
-
-    fn database(&self) -> SqliteDatabase {
-        self.database_named("loyalty")
-    }
-
-    fn database_named(&self, name: &str) -> SqliteDatabase {
-        SqliteDatabase(self.path(&format!("{name}.db")))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
-}
-
-struct SqliteDatabase(String);
-
-impl SqliteDatabase {
-    fn open(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(&self.0).expect("the example's database")
-    }
-}
-
-impl Database for SqliteDatabase {
-    fn url(&self) -> String {
-        format!("sqlite:{}", self.0)
-    }
-
-    fn balances(&self, book: &str) -> BTreeMap<String, i64> {
-        let connection = self.open();
-        let mut query =
-            connection.prepare("SELECT customer, points FROM account WHERE book = ?1").expect("the table");
-        let rows = query.query_map([book], |row| Ok((row.get(0)?, row.get(1)?))).expect("the accounts");
-        rows.collect::<Result<_, _>>().expect("the accounts")
-    }
-
-    fn registered(&self) -> u64 {
-        let count = self.open().query_row("SELECT count(*) FROM inbox", [], |row| row.get::<_, i64>(0));
-        count.expect("the inbox's table").unsigned_abs()
-    }
-}
-
-#[cfg(feature = "postgres")]
-mod postgres {
-    use std::collections::BTreeMap;
-
-    use inbox::postgres::sqlx::{self, Connection as _, PgConnection};
-    use inbox_testkit::servers::{self, PostgresServer, Wanted};
-    use tokio::runtime::Runtime;
-
-    /// Runs a test on a database that only it uses.
-    pub(super) fn with_fresh_database(test: impl FnOnce(&dyn super::Database)) {
-        if servers::skip_requested("postgres") {
-            return eprintln!("skipped by INBOX_TEST_SKIP: postgres");
-        }
-        let runtime = Runtime::new().expect("a runtime");
-        let server = runtime.block_on(PostgresServer::shared(Wanted::Any)).expect("a server");
-        let database = runtime.block_on(server.fresh_database()).expect("a database");
-        let database = Database { runtime, database };
-        test(&database);
-        database.runtime.block_on(database.database.close()).expect("the database's end");
-    }
-
-    struct Database {
-        runtime: Runtime,
-        database: servers::Database,
-    }
-
-    impl Database {
-        fn connect(&self) -> PgConnection {
-            self.runtime.block_on(PgConnection::connect(self.database.url())).expect("a connection")
-        }
-    }
-
-    impl super::Database for Database {
-        fn url(&self) -> String {
-            self.database.url().to_owned()
-        }
-
-        fn balances(&self, book: &str) -> BTreeMap<String, i64> {
-            let mut connection = self.connect();
-            let rows: Vec<(String, i64)> = self
-                .runtime
-                .block_on(
-                    sqlx::query_as("SELECT customer, points FROM account WHERE book = $1")
-                        .bind(book)
-                        .fetch_all(&mut connection),
-                )
-                .expect("the accounts");
-            rows.into_iter().collect()
-        }
-
-        fn registered(&self) -> u64 {
-            let mut connection = self.connect();
-            let count: i64 = self
-                .runtime
-                .block_on(sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&mut connection))
-                .expect("the inbox's table");
-            count.unsigned_abs()
-        }
-    }
-}
-
-#[cfg(feature = "mysql")]
-mod mysql {
-    use std::collections::BTreeMap;
-    use std::thread;
-
-    use inbox::mysql::sqlx::{self, Connection as _, MySqlConnection};
-    use inbox_testkit::servers::{self, Flavour, MySqlDatabase, MySqlServer, MySqlWanted};
-    use tokio::runtime::Runtime;
-
-    /// Runs a test on a database that only it uses, on each server at the same time.
-    pub(super) fn with_fresh_databases(test: impl Fn(&dyn super::Database) + Sync) {
-        thread::scope(|scope| {
-            let test = &test;
-            for wanted in MySqlWanted::ALL {
-                // A failure is told with the thread's name.
-                let name = wanted.stand().to_owned();
-                let run = thread::Builder::new().name(name).spawn_scoped(scope, move || on(wanted, test));
-                run.expect("a thread");
-            }
-        });
-    }
-
-    fn on(wanted: MySqlWanted, test: impl Fn(&dyn super::Database)) {
-        if servers::skip_requested(wanted.stand()) {
-            return eprintln!("skipped by INBOX_TEST_SKIP: {}", wanted.stand());
-        }
-        let runtime = Runtime::new().expect("a runtime");
-        let server = runtime.block_on(MySqlServer::shared(wanted)).expect("a server");
-        assert_eq!(server.flavour(), wanted.flavour(), "{wanted}: the server says {}", server.version());
-        let database = runtime.block_on(server.fresh_database()).expect("a database");
-        let database = Database { runtime, database };
-        test(&database);
-        database.runtime.block_on(database.database.close()).expect("the database's end");
-    }
-
-    struct Database {
-        runtime: Runtime,
-        database: MySqlDatabase,
-    }
-
-    impl Database {
-        fn connect(&self) -> MySqlConnection {
-            self.runtime.block_on(MySqlConnection::connect(self.database.url())).expect("a connection")
-        }
-    }
-
-    impl super::Database for Database {
-        fn url(&self) -> String {
-            let url = self.database.url();
-            match self.database.server().flavour() {
-                // Either product may be named.
-                Flavour::MariaDb => url.replacen("mysql:", "mariadb:", 1),
-                _ => url.to_owned(),
-            }
-        }
-
-        fn balances(&self, book: &str) -> BTreeMap<String, i64> {
-            let mut connection = self.connect();
-            let rows: Vec<(String, i64)> = self
-                .runtime
-                .block_on(
-                    sqlx::query_as(
-                        "SELECT CONVERT(customer USING utf8mb4), points FROM account WHERE book = ?",
-                    )
-                    .bind(book)
-                    .fetch_all(&mut connection),
-                )
-                .expect("the accounts");
-            rows.into_iter().collect()
-        }
-
-        fn registered(&self) -> u64 {
-            let mut connection = self.connect();
-            let count: i64 = self
-                .runtime
-                .block_on(sqlx::query_scalar("SELECT count(*) FROM inbox").fetch_one(&mut connection))
-                .expect("the inbox's table");
-            count.unsigned_abs()
-        }
-    }
 }

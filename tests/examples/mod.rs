@@ -30,7 +30,7 @@ pub(crate) trait Database {
 
 /// An example, compiled from what is there now.
 ///
-/// `cargo test --test deferred` alone does not build it, and what an earlier command built may be of an
+/// `cargo test --test …` alone does not build it, and what an earlier command built may be of an
 /// older library. So cargo is asked, once per run, and where nothing changed it only names the file.
 /// The cargo that started this test holds no lock on the target folder any more.
 pub(crate) fn example(name: &'static str) -> PathBuf {
@@ -112,7 +112,11 @@ impl Folder {
     }
 
     pub(crate) fn database(&self) -> SqliteDatabase {
-        SqliteDatabase(self.path("example.db"))
+        self.database_named("example")
+    }
+
+    pub(crate) fn database_named(&self, name: &str) -> SqliteDatabase {
+        SqliteDatabase(self.path(&format!("{name}.db")))
     }
 }
 
